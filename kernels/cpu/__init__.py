@@ -1,0 +1,1 @@
+"""Numba kernels for one CPU core; they release the GIL."""

@@ -1,0 +1,29 @@
+"""The checksum of docs/format.md section 5."""
+
+import numpy as np
+
+from zccl.formats import TILE
+from zccl.kernels.cpu._compile import helper, kernel
+
+K32 = np.uint32(0x9E3779B1)
+K64 = np.uint64(0x9E3779B97F4A7C15)
+
+
+@helper
+def tile_checksum(words, first, nwords, kind, tile):
+    """What the record of one tile adds to the checksum."""
+    total = np.uint64(kind) * np.uint64(K32) + np.uint64(nwords)
+    record = words[first : first + nwords]
+    for i in range(record.size):
+        multiplier = np.uint32(np.uint32(i + 1) * K32) | np.uint32(1)
+        total += np.uint64(record[i]) * np.uint64(multiplier)
+    return total * ((np.uint64(tile) * K64) | np.uint64(1))
+
+
+@kernel
+def words_checksum(words, kind):
+    """Checksum of plain words, taken as tiles of 1024 words of one kind."""
+    total = np.uint64(0)
+    for first in range(0, words.size, TILE):
+        total += tile_checksum(words, first, min(TILE, words.size - first), kind, first // TILE)
+    return total

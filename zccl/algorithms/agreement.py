@@ -1,0 +1,99 @@
+"""The agreement that starts every collective: one small allreduce finds faults and differences on any rank.
+
+The record is five numbers, reduced by MAX: who has a fault, a hash of the arguments and its negative (equal on all ranks if and only
+if the two results are each other's negative), and the ends of the value range. Texts move on the failure path only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import NoReturn
+
+import numpy as np
+from mpi4py import MPI
+
+from zccl.errors import TransportError
+from zccl.formats import VERSION
+
+_CLASSES: dict[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in (TypeError, ValueError, NotImplementedError, MemoryError, OverflowError, TransportError)
+}
+
+
+def agree(
+    comm: MPI.Intracomm,
+    arguments: dict[str, str],
+    fault: Exception | None,
+    value_range: tuple[float, float] = (np.inf, -np.inf),
+) -> tuple[float, float]:
+    """Return the value range over all ranks when all give the same arguments and none has a fault.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        Private communicator.
+    arguments : dict of str to str
+        What must be equal on all ranks, by the name that the user knows. Ignored with a fault.
+    fault : Exception or None
+        What is wrong on this rank.
+    value_range : (float, float)
+        Smallest and largest value here; (inf, -inf) for none.
+
+    Raises
+    ------
+    Exception
+        On a fault: an exception of the class of the lowest faulty rank's, on all ranks.
+    ValueError
+        When the arguments differ.
+    """
+    key = _hash(arguments)
+    low, high = value_range
+    mine = np.array([0 if fault is None else comm.size - comm.rank, key, -key, -low, high])
+    everyone = np.empty_like(mine)
+    comm.Allreduce(mine, everyone, MPI.MAX)
+    if everyone[0]:
+        _raise_fault(comm, comm.size - int(everyone[0]), fault)
+    if everyone[1] != -everyone[2]:
+        _raise_difference(comm, arguments)
+    return float(-everyone[3]), float(everyone[4])
+
+
+def _hash(arguments: dict[str, str]) -> float:
+    """48 bits, which a float64 holds exactly."""
+    text = f"{VERSION}{arguments}".encode()
+    return float(int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "little"))
+
+
+def _raise_fault(comm: MPI.Intracomm, rank: int, fault: Exception | None) -> NoReturn:
+    name, text = json.loads(_broadcast(comm, [type(fault).__name__, str(fault)], rank))
+    kind = next((k for k in _CLASSES.values() if fault is not None and type(fault) is k), None)
+    if comm.rank == rank and fault is not None and kind is not None:
+        raise fault
+    raised = _CLASSES.get(name, RuntimeError)
+    raise raised(f"rank {rank}: {text}" if name in _CLASSES else f"rank {rank}: {name}: {text}") from fault
+
+
+def _raise_difference(comm: MPI.Intracomm, arguments: dict[str, str]) -> NoReturn:
+    reference = json.loads(_broadcast(comm, arguments, 0))
+    differs = arguments != reference
+    candidate = np.array([comm.rank if differs else comm.size], np.int64)
+    lowest = np.empty_like(candidate)
+    comm.Allreduce(candidate, lowest, MPI.MIN)
+    other = int(lowest[0])
+    theirs = json.loads(_broadcast(comm, arguments, other))
+    field = next(name for name in reference | theirs if reference.get(name) != theirs.get(name))
+    raise ValueError(
+        f"arguments differ between ranks: {field}: rank 0 has {reference.get(field)}, rank {other} has"
+        f" {theirs.get(field)}; all ranks must give the same"
+    )
+
+
+def _broadcast(comm: MPI.Intracomm, content: object, root: int) -> bytes:
+    text = json.dumps(content).encode() if comm.rank == root else b""
+    size = np.array([len(text)], np.int64)
+    comm.Bcast(size, root)
+    buffer = np.frombuffer(text, np.uint8).copy() if comm.rank == root else np.empty(int(size[0]), np.uint8)
+    comm.Bcast(buffer, root)
+    return buffer.tobytes()

@@ -1,0 +1,67 @@
+"""What an algorithm knows of codecs and transports."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from zccl.typing import Bytes
+
+
+class Codec(Protocol):
+    """Parts of an array to messages and back; a part is a slice of its row of values."""
+
+    count: int  # values of the row
+    itemsize: int  # bytes of a value
+    escapes: int  # values that travelled as raw bits so far
+    seconds: float  # time spent so far
+
+    def max_nbytes(self, part: slice) -> int:
+        """Return the most bytes that a message of this part can have."""
+        ...
+
+    def encode(self, part: slice) -> Bytes:
+        """Return the message of this rank's own values."""
+        ...
+
+    def combine(self, a: Bytes, b: Bytes, part: slice) -> Bytes:
+        """Reduce two messages of the same part."""
+        ...
+
+    def decode(self, message: Bytes, part: slice) -> None:
+        """Put the values of a message into the result."""
+        ...
+
+
+class Pending(Protocol):
+    """A message on its way."""
+
+    def done(self) -> bool:
+        """Whether it has arrived, or left its buffer."""
+        ...
+
+    def wait(self) -> None:
+        """Block until then."""
+        ...
+
+    def message(self) -> Bytes:
+        """Return what was received."""
+        ...
+
+
+class Transport(Protocol):
+    """Moves bytes between ranks."""
+
+    rank: int
+    size: int
+
+    def next_tag(self) -> int:
+        """Return a tag for one operation."""
+        ...
+
+    def isend(self, message: Bytes, dest: int, tag: int) -> Pending:
+        """Start to send."""
+        ...
+
+    def irecv(self, buffer: Bytes, source: int, tag: int) -> Pending:
+        """Start to receive."""
+        ...

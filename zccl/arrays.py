@@ -1,0 +1,97 @@
+"""Arrays at the edge: what is accepted, and how it becomes a row of values (docs/format.md section 1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from zccl.formats import DTYPE_CODES
+from zccl.typing import Array
+
+_VALUE_DTYPES = {"f2": "f4", "f4": "f4", "f8": "f8", "c8": "f4", "c16": "f8"}
+
+
+def host_array(array: Any, name: str) -> Array:
+    """Return `array` as a NumPy array of native byte order, without a copy where it already is one.
+
+    Raises
+    ------
+    TypeError
+        When it is no array, is masked, or has a dtype that zccl cannot carry.
+    """
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name}: got a masked array, whose mask would be lost; pass array.filled(value)")
+    if not isinstance(array, np.ndarray | np.generic | memoryview) and not hasattr(
+        array, "__array_interface__"
+    ):
+        raise TypeError(f"{name}: got {type(array).__name__}, wanted a NumPy array")
+    found = np.asarray(array)
+    native = found.dtype.newbyteorder("=")
+    if native not in DTYPE_CODES:
+        raise TypeError(
+            f"{name}: got dtype {found.dtype}, wanted one of {', '.join(map(str, DTYPE_CODES))}"
+        )
+    return found.astype(native, copy=False)
+
+
+def value_dtype(dtype: np.dtype) -> np.dtype | None:
+    """Return the dtype that the values of an array are coded in; None for integers, which never are."""
+    name = _VALUE_DTYPES.get(f"{dtype.kind}{dtype.itemsize}")
+    return None if name is None else np.dtype(name)
+
+
+def to_values(array: Array) -> Array:
+    """Return the row of values of a floating array, C order; a view where possible."""
+    dtype = value_dtype(array.dtype)
+    if array.dtype.kind != "c":
+        return np.ascontiguousarray(array, dtype).reshape(-1)
+    return np.concatenate([array.real.reshape(-1), array.imag.reshape(-1)])
+
+
+def values_target(out: Array) -> Array:
+    """Return a row of values to fill for the array `out`: its own memory where possible."""
+    if out.dtype == value_dtype(out.dtype) and out.dtype.isnative and out.flags.c_contiguous:
+        return out.reshape(-1)
+    dtype = value_dtype(out.dtype.newbyteorder("="))
+    return np.empty(out.size * (2 if out.dtype.kind == "c" else 1), dtype)
+
+
+def from_values(values: Array, out: Array) -> None:
+    """Put a row of values into the array `out`; nothing to do where `values_target` gave its own memory."""
+    if out.dtype.kind == "c":
+        out.real = values[: out.size].reshape(out.shape)
+        out.imag = values[out.size :].reshape(out.shape)
+    elif out.size and not np.may_share_memory(values, out):
+        with np.errstate(over="ignore"):  # float16: a sum may leave its range, as it may in float16 itself
+            out[...] = values.reshape(out.shape)
+
+
+def same_memory(a: Array, b: Array) -> bool:
+    """Whether two arrays are one: same address, shape, strides and dtype."""
+    return (
+        a.__array_interface__["data"] == b.__array_interface__["data"]
+        and a.shape == b.shape
+        and a.strides == b.strides
+        and a.dtype == b.dtype
+    )
+
+
+def check_writeable(out: Any, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Check that `out` can take a result of this shape and dtype, any layout and byte order.
+
+    Raises
+    ------
+    TypeError
+        When it is no NumPy array, masked, or of another dtype.
+    ValueError
+        When it has another shape or is read-only.
+    """
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
+        raise TypeError(f"{name}: got {type(out).__name__}, wanted a NumPy array")
+    if out.dtype.newbyteorder("=") != dtype:
+        raise TypeError(f"{name}: got dtype {out.dtype}, wanted {dtype}")
+    if out.shape != shape:
+        raise ValueError(f"{name}: got shape {out.shape}, wanted {shape}")
+    if not out.flags.writeable:
+        raise ValueError(f"{name}: got a read-only array, wanted a writeable one")

@@ -1,0 +1,1 @@
+"""The host side of compression: sizes, headers, kernel calls."""

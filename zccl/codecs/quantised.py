@@ -1,0 +1,88 @@
+"""The codec of collectives with an error bound: codes on one grid, added as integers."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from zccl.codecs import tiles
+from zccl.codecs.tiles import Body, Grid, tile_count
+from zccl.errors import StreamError
+from zccl.ops import Op
+from zccl.typing import Array, Bytes
+
+
+class QuantisedCodec:
+    """Turns parts of a row of values into messages, adds messages, and turns them back into values.
+
+    A message is the checksum (8 bytes), the table and the records of docs/format.md; the number of tiles is known to both sides.
+
+    Parameters
+    ----------
+    source, target : 1-D ndarray, float32 or float64, of the same size
+        Values to send, and the place for the results. They may be one.
+    grid : Grid
+        The common grid of all ranks, with this rank.
+    op : Op
+        The reduction of a hop.
+    """
+
+    def __init__(self, source: Array, target: Array, grid: Grid, op: Op):
+        self._source = source
+        self._target = target
+        self._grid = grid
+        self._op = op
+        self._dtype = source.dtype
+        self._divisor = float(grid.ranks) if op is Op.AVG else 1.0
+        self.count = source.size
+        self.itemsize = source.dtype.itemsize
+        self.escapes = 0
+        self.seconds = 0.0
+
+    def max_nbytes(self, part: slice) -> int:
+        """Return the most bytes that a message of these values can have."""
+        n = part.stop - part.start
+        return 8 + 8 * tile_count(n) + 4 * tiles.max_nwords(n, self._dtype)
+
+    def encode(self, part: slice) -> Bytes:
+        """Return the message of one's own values."""
+        start = time.perf_counter()
+        message = np.empty(self.max_nbytes(part), np.uint8)
+        body, raw = tiles.encode(self._source[part], self._grid, *self._split(message, part))
+        self.escapes += int(raw)
+        return self._finish(message, body, start)
+
+    def combine(self, a: Bytes, b: Bytes, part: slice) -> Bytes:
+        """Reduce two messages of the same values."""
+        start = time.perf_counter()
+        message = np.empty(self.max_nbytes(part), np.uint8)
+        body = tiles.combine(
+            self._open(a, part), self._open(b, part), self._op, part.stop - part.start, self._dtype,
+            self._grid.step, *self._split(message, part), keep_small=True,
+        )  # fmt: skip
+        return self._finish(message, body, start)
+
+    def decode(self, message: Bytes, part: slice) -> None:
+        """Put the values of a message in their place."""
+        start = time.perf_counter()
+        tiles.decode(
+            self._open(message, part), self._grid.step, self._target[part], self._divisor, reduced=True
+        )
+        self.seconds += time.perf_counter() - start
+
+    def _split(self, message: Bytes, part: slice) -> tuple[Array, Array]:
+        end = 8 + 8 * tile_count(part.stop - part.start)
+        return message[8:end].view(np.uint64), message[end:].view(np.uint32)
+
+    def _open(self, message: Bytes, part: slice) -> Body:
+        if message.size < 8 + 8 * tile_count(part.stop - part.start) or message.size % 4:
+            raise StreamError(f"damaged message of {message.size} bytes")
+        return Body(*self._split(message, part), int(message[:8].view(np.uint64)[0]))
+
+    def _finish(self, message: Bytes, body: Body, start: float) -> Bytes:
+        """Cut a message to its length: a copy, so that the room for the worst case is free again."""
+        message[:8].view(np.uint64)[0] = body.checksum
+        result = message[: 8 + body.nbytes].copy()
+        self.seconds += time.perf_counter() - start
+        return result

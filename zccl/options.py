@@ -1,0 +1,97 @@
+"""The options that few callers need, in one frozen record."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from zccl.config import environment
+from zccl.errorbound import BUDGETS
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of a call beyond its arguments; all ranks must give the same.
+
+    Each field can be set from outside by the environment variable `ZCCL_<FIELD>`, which wins.
+
+    Attributes
+    ----------
+    error_budget : str
+        How a sum over N ranks shares the error bound. "guaranteed": each rank gets `error_bound / N`, so the result
+        keeps `error_bound`. "per_rank": each rank gets the whole bound, so the result keeps `N * error_bound`; the messages
+        are smaller by log2(N) bits a value.
+    fill_value : float or None
+        A finite value that stands for "no data". It does not count in the value range of `mode="rel"`, and it travels exactly.
+    reproducible : bool
+        Keep `algorithm="auto"` on the coded algorithms, whose bits do not depend on the number of hops or their order, also
+        where the plain collective would be faster.
+    segment_nbytes : int
+        Uncompressed bytes of one message of the ring and of recursive doubling, 4 KiB to 512 MiB. Segments let one be coded
+        while another travels.
+
+    Examples
+    --------
+    >>> from zccl import Options
+    >>> Options(error_budget="per_rank").error_budget
+    'per_rank'
+    """
+
+    error_budget: str = "guaranteed"
+    fill_value: float | None = None
+    reproducible: bool = False
+    segment_nbytes: int = 4 << 20
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        if self.error_budget not in BUDGETS:
+            raise ValueError(
+                f"Options.error_budget: got {self.error_budget!r}, wanted one of {', '.join(map(repr, BUDGETS))}"
+            )
+        fill = self.fill_value
+        if fill is not None and not (isinstance(fill, int | float) and math.isfinite(fill)):
+            raise ValueError(
+                f"Options.fill_value: got {fill!r}, wanted a finite number or None (NaN and infinities"
+                " always travel exactly)"
+            )
+        if not isinstance(self.reproducible, bool):
+            raise ValueError(f"Options.reproducible: got {self.reproducible!r}, wanted True or False")
+        segment = self.segment_nbytes
+        if not isinstance(segment, int) or not 4096 <= segment <= 1 << 29:
+            raise ValueError(
+                f"Options.segment_nbytes: got {segment!r}, wanted an integer from 4096 to {1 << 29}"
+            )
+
+
+_PARSERS = {
+    "error_budget": str,
+    "fill_value": float,
+    "reproducible": lambda text: {"1": True, "true": True, "0": False, "false": False}[text.lower()],
+    "segment_nbytes": int,
+}
+
+
+def effective_options(options: Options | None) -> Options:
+    """Return the options of a call with the `ZCCL_<FIELD>` variables laid over them.
+
+    Raises
+    ------
+    TypeError
+        When `options` is neither None nor an `Options`.
+    ValueError
+        When a variable cannot be read.
+    """
+    if options is None:
+        options = Options()
+    elif not isinstance(options, Options):
+        raise TypeError(f"options: got {type(options).__name__}, wanted zccl.Options or None")
+    changes = {}
+    for field, parse in _PARSERS.items():
+        text = environment(field)
+        if text is not None:
+            try:
+                changes[field] = parse(text)
+            except (ValueError, KeyError):
+                raise ValueError(f"ZCCL_{field.upper()}: cannot read {text!r}") from None
+    return dataclasses.replace(options, **changes) if changes else options

@@ -1,0 +1,153 @@
+"""The arguments of a reduction, checked on this rank, as rows of values or elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from zccl import errorbound
+from zccl.arrays import (
+    check_writeable,
+    from_values,
+    host_array,
+    same_memory,
+    to_values,
+    value_dtype,
+    values_target,
+)
+from zccl.config import environment
+from zccl.ops import Op
+from zccl.options import Options, effective_options
+from zccl.plan import check_algorithm
+from zccl.typing import Array
+
+_OPS = [(MPI.SUM, Op.SUM), (MPI.MAX, Op.MAX), (MPI.MIN, Op.MIN)]
+_INTEGER_OPS = (MPI.LAND, MPI.BAND, MPI.LOR, MPI.BOR, MPI.LXOR, MPI.BXOR)
+_PAIR_OPS = (MPI.MAXLOC, MPI.MINLOC)
+_REFUSED_OPS = (MPI.REPLACE, MPI.NO_OP, MPI.OP_NULL)
+
+
+class Reduction:
+    """A reduction's arguments; creating one raises what is wrong with them on this rank.
+
+    Attributes
+    ----------
+    op : Op or MPI.Op
+        An `Op` where zccl knows the operation itself.
+    error_bound : float or None
+        As given.
+    algorithm : str
+        As given, or as `ZCCL_ALGORITHM` overrides it.
+    options : Options
+        With the environment's overrides.
+    codable : bool
+        Whether values may be quantised: a positive bound and a floating dtype.
+    source, target : 1-D ndarray
+        What this rank puts in, and the place for the result; one and the same where the call is in place.
+    """
+
+    def __init__(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: MPI.Op | Op,
+        error_bound: float | None,
+        mode: str,
+        algorithm: str,
+        options: Options | None,
+    ):
+        self.options = effective_options(options)
+        self.algorithm = check_algorithm(environment("algorithm") or algorithm)
+        self.error_bound = errorbound.check_error_bound(error_bound)
+        self.mode = errorbound.check_mode(mode)
+        send, self._result = _buffers(sendbuf, recvbuf)
+        dtype = send.dtype
+        self.op = _check_op(op, dtype, self.error_bound)
+        floating = value_dtype(dtype) is not None
+        self.codable = floating and bool(self.error_bound)
+        self._componentwise = floating and (isinstance(self.op, Op) or dtype == np.float16)
+        if self._componentwise:
+            self.source = to_values(send)
+            self.target = values_target(self._result)
+        else:
+            self.source = np.ascontiguousarray(send).reshape(-1)
+            own = self._result.flags.c_contiguous and self._result.dtype.isnative
+            self.target = self._result.reshape(-1) if own else np.empty_like(self.source)
+        if np.may_share_memory(self.source, self.target) and not same_memory(self.source, self.target):
+            self.source = self.source.copy()
+        self.arguments = {
+            "collective": "",
+            "dtype": str(dtype),
+            "shape": str(send.shape),
+            "op": _op_name(self.op),
+            "error_bound": repr(self.error_bound),
+            "mode": self.mode,
+            "algorithm": self.algorithm,
+            "options": repr(self.options),
+        }
+
+    @property
+    def fill(self) -> float:
+        """The named fill value; NaN for none."""
+        return math.nan if self.options.fill_value is None else self.options.fill_value
+
+    @property
+    def wants_range(self) -> bool:
+        """Whether the bound counts in the value range."""
+        return self.codable and self.mode == "rel"
+
+    def deliver(self) -> Array:
+        """Put the target into the user's result and return that."""
+        if self._componentwise:
+            from_values(self.target, self._result)
+        elif not np.may_share_memory(self.target, self._result):
+            self._result[...] = self.target.reshape(self._result.shape)
+        return self._result
+
+
+def _buffers(sendbuf: Any, recvbuf: Any) -> tuple[Array, Array]:
+    """Return the input, native byte order, and the array for the result."""
+    if sendbuf is MPI.IN_PLACE:
+        if recvbuf is None:
+            raise ValueError("recvbuf: got None, wanted the array to work on, since sendbuf is MPI.IN_PLACE")
+        sendbuf = recvbuf
+    send = host_array(sendbuf, "sendbuf")
+    if recvbuf is None:
+        return send, np.empty(send.shape, send.dtype)
+    check_writeable(recvbuf, "recvbuf", send.shape, send.dtype)
+    return send, recvbuf
+
+
+def _check_op(op: MPI.Op | Op, dtype: np.dtype, error_bound: float | None) -> Op | MPI.Op:
+    """Return the operation as an `Op` where there is one."""
+    if not isinstance(op, MPI.Op | Op):
+        raise TypeError(f"op: got {type(op).__name__}, wanted an mpi4py.MPI.Op or zccl.SUM, AVG, MAX, MIN")
+    if op in _PAIR_OPS or op in _REFUSED_OPS:
+        raise TypeError("op: MAXLOC, MINLOC, REPLACE, NO_OP and OP_NULL do not work on arrays of numbers")
+    known = next((own for theirs, own in _OPS if op == theirs), op)
+    if known in (Op.MAX, Op.MIN) and dtype.kind == "c":
+        raise TypeError(f"op: {known.name} got dtype {dtype}, but complex numbers have no order")
+    if known is Op.AVG and dtype.kind not in "fc":
+        raise TypeError(f"op: AVG got dtype {dtype}, wanted a floating dtype; convert the array first")
+    if known in _INTEGER_OPS and dtype.kind not in "iub":
+        raise TypeError(f"op: a logical or bitwise operation got dtype {dtype}, wanted integers or bool")
+    if dtype.kind == "b" and known not in _INTEGER_OPS:
+        raise TypeError("op: got dtype bool, which has logical operations only; use MPI.LOR or MPI.LAND")
+    if not isinstance(known, Op):
+        if error_bound:
+            raise NotImplementedError(
+                "op: an error bound works with SUM, AVG, MAX and MIN only; use error_bound=None for an exact result"
+            )
+        if dtype == np.float16 and not known.is_predefined:
+            raise TypeError("op: a user-defined operation got dtype float16, which MPI does not have")
+    return known
+
+
+def _op_name(op: Op | MPI.Op) -> str:
+    if isinstance(op, Op):
+        return op.name
+    names = ("PROD", "LAND", "BAND", "LOR", "BOR", "LXOR", "BXOR")
+    return next((name for name in names if op == getattr(MPI, name)), "user-defined")

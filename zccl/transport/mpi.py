@@ -1,0 +1,101 @@
+"""Host arrays over MPI, on a private duplicate of the user's communicator."""
+
+from __future__ import annotations
+
+from mpi4py import MPI
+
+from zccl.errors import TransportError
+from zccl.typing import Bytes
+
+
+class Pending:
+    """A message on its way."""
+
+    __slots__ = ("_buffer", "_request", "_status")
+
+    def __init__(self, request: MPI.Request, buffer: Bytes):
+        self._request = request
+        self._buffer = buffer  # kept alive until the message is done
+        self._status = MPI.Status()
+
+    def done(self) -> bool:
+        """Whether it has arrived, or left its buffer."""
+        return bool(self._request.Test(self._status))
+
+    def wait(self) -> None:
+        """Block until it has arrived, or left its buffer."""
+        self._request.Wait(self._status)
+
+    def message(self) -> Bytes:
+        """Return what was received."""
+        return self._buffer[: self._status.Get_count(MPI.BYTE)]
+
+
+class MpiTransport:
+    """Point-to-point messages between host arrays.
+
+    Attributes
+    ----------
+    comm : MPI.Intracomm
+        Private duplicate of the user's communicator.
+    rank, size : int
+        Of this process and of the communicator.
+    one_node : bool
+        Whether all ranks share memory.
+    """
+
+    def __init__(self, comm: MPI.Intracomm):
+        self.comm = comm.Dup()
+        self.rank = self.comm.rank
+        self.size = self.comm.size
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.one_node = node.size == self.size
+        node.Free()
+        self._tag = 0
+        self._tag_limit = self.comm.Get_attr(MPI.TAG_UB)
+
+    def next_tag(self) -> int:
+        """Return the tag of the next operation: the same on all ranks, since they start operations in one order."""
+        self._tag = (self._tag + 1) % self._tag_limit
+        return self._tag
+
+    def isend(self, message: Bytes, dest: int, tag: int) -> Pending:
+        """Start to send; the message must not change until it is done."""
+        return Pending(self.comm.Isend([message, MPI.BYTE], dest, tag), message)
+
+    def irecv(self, buffer: Bytes, source: int, tag: int) -> Pending:
+        """Start to receive at most the size of `buffer`."""
+        return Pending(self.comm.Irecv([buffer, MPI.BYTE], source, tag), buffer)
+
+
+def _forget(comm: MPI.Comm, keyval: int, transport: MpiTransport) -> None:
+    if not MPI.Is_finalized():
+        transport.comm.Free()
+
+
+_KEYVAL = MPI.Comm.Create_keyval(delete_fn=_forget)
+
+
+def transport_of(comm: MPI.Intracomm) -> MpiTransport:
+    """Return the transport of a communicator; collective on its first use.
+
+    It is kept as an attribute of the communicator and freed with it.
+
+    Raises
+    ------
+    TypeError
+        When `comm` is no intracommunicator.
+    TransportError
+        When it is null or was freed.
+    """
+    if not isinstance(comm, MPI.Comm):
+        raise TypeError(f"comm: got {type(comm).__name__}, wanted an mpi4py intracommunicator")
+    if comm == MPI.COMM_NULL:
+        raise TransportError("comm: got COMM_NULL; this rank is not part of the communicator, or it was freed")
+    if comm.Is_inter():
+        raise TypeError("comm: got an intercommunicator, wanted an intracommunicator")
+    transport = comm.Get_attr(_KEYVAL)
+    if transport is None:
+        transport = MpiTransport(comm)
+        comm.Set_attr(_KEYVAL, transport)
+    return transport
