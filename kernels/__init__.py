@@ -1,1 +1,1 @@
-"""The numerical kernels: `spec` defines them slowly, `cpu` and later `cuda` do the same work fast."""
+"""The numerical kernels: `spec` defines them, `cpu` and later `cuda` do the same work fast."""

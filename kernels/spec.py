@@ -25,6 +25,8 @@ from zccl.formats import (
     OFFSET_BITS,
     RAW,
     SAME,
+    SHORT_NWORDS,
+    SHORT_SLACK,
     SMALL,
     TILE,
     WIDTH_WORDS,
@@ -319,8 +321,14 @@ def _choose_form(coded: Coded, values: Array) -> Tile:
     """Return `coded`, or the `values` themselves where that is the form for them."""
     if coded.escapes and _all_same(values):
         return values
-    too_long = len(_write(coded, values.dtype)[1]) > values.nbytes // 4
+    too_long = len(_write(coded, values.dtype)[1]) > _allowance(values.size, values.dtype)
     return values if too_long else coded
+
+
+def _allowance(m: int, dtype: np.dtype) -> int:
+    """Return the most words that a coded record of `m` values may have."""
+    raw = m * dtype.itemsize // 4
+    return raw if m == TILE else max(raw + SHORT_SLACK, SHORT_NWORDS)
 
 
 def _all_same(values: Array) -> bool:
@@ -383,7 +391,7 @@ def _sum(a: Tile, b: Tile, keep_small: bool, m: int, step: float, dtype: np.dtyp
         # sorted() is stable: of two entries with one rank and index, that of `a` comes first.
         escapes = sorted(a.escapes + b.escapes, key=lambda e: (e.rank, e.first))
         result = Coded(base, differences, escapes, keep_small and a.small and b.small)
-        if len(_write(result, dtype)[1]) <= m * dtype.itemsize // 4:
+        if len(_write(result, dtype)[1]) <= _allowance(m, dtype):
             return result
     with np.errstate(all="ignore"):
         values = _round(_numbers(a, m, step, dtype) + _numbers(b, m, step, dtype), dtype)

@@ -1,6 +1,7 @@
 """MPI collectives of error-bounded compressed arrays.
 
-Importing `zccl` starts neither MPI nor CUDA; `zccl.allreduce` imports `mpi4py.MPI`, which starts MPI.
+Importing `zccl` starts neither MPI nor CUDA; `zccl.allreduce` imports `mpi4py.MPI`, which starts
+MPI.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrays at the edge: what is accepted, and how it becomes a row of values (docs/format.md section 1)."""
+"""Arrays at the edge: what is accepted, and how it becomes a row of values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def host_array(array: Any, name: str) -> Array:
         When it is no array, is masked, or has a dtype that zccl cannot carry.
     """
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name}: got a masked array, whose mask would be lost; pass array.filled(value)")
+        raise TypeError(
+            f"{name}: got a masked array, whose mask would be lost; pass array.filled(value)"
+        )
     if not isinstance(array, np.ndarray | np.generic | memoryview) and not hasattr(
         array, "__array_interface__"
     ):
@@ -36,7 +38,10 @@ def host_array(array: Any, name: str) -> Array:
 
 
 def value_dtype(dtype: np.dtype) -> np.dtype | None:
-    """Return the dtype that the values of an array are coded in; None for integers, which never are."""
+    """Return the dtype that the values of an array are coded in.
+
+    None for integers, which never are.
+    """
     name = _VALUE_DTYPES.get(f"{dtype.kind}{dtype.itemsize}")
     return None if name is None else np.dtype(name)
 
@@ -58,12 +63,17 @@ def values_target(out: Array) -> Array:
 
 
 def from_values(values: Array, out: Array) -> None:
-    """Put a row of values into the array `out`; nothing to do where `values_target` gave its own memory."""
+    """Put a row of values into the array `out`.
+
+    Nothing to do where `values_target` gave its own memory.
+    """
     if out.dtype.kind == "c":
         out.real = values[: out.size].reshape(out.shape)
         out.imag = values[out.size :].reshape(out.shape)
     elif out.size and not np.may_share_memory(values, out):
-        with np.errstate(over="ignore"):  # float16: a sum may leave its range, as it may in float16 itself
+        with np.errstate(
+            over="ignore"
+        ):  # float16: a sum may leave its range, as it may in float16 itself
             out[...] = values.reshape(out.shape)
 
 

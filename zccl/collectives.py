@@ -53,28 +53,33 @@ def allreduce(
 ) -> Any:
     """Reduce an array over all ranks and give every rank the result.
 
-    Collective: all ranks call it with arrays of the same shape and dtype and with the same arguments. A fault on any rank is
-    raised on all of them before data moves.
+    Collective: all ranks call it with arrays of the same shape and dtype and with the same
+    arguments. A fault on any rank is raised on all of them before data moves.
 
     Parameters
     ----------
     sendbuf : ndarray or MPI.IN_PLACE
-        This rank's array, any shape, layout and byte order: float16, float32, float64, complex64, complex128; integers (always
-        exact) and, for logical and bitwise operations, bool. With `MPI.IN_PLACE` the input is taken from `recvbuf`.
+        This rank's array, any shape, layout and byte order: float16, float32, float64, complex64,
+        complex128; integers (always exact) and, for logical and bitwise operations, bool. With
+        `MPI.IN_PLACE` the input is taken from `recvbuf`.
     recvbuf : ndarray, optional
-        Filled with the result and returned: same shape and dtype as the input, any layout, writeable. It may be `sendbuf` itself.
+        Filled with the result and returned: same shape and dtype as the input, any layout,
+        writeable. It may be `sendbuf` itself.
     op : MPI.Op or zccl.SUM, zccl.AVG, zccl.MAX, zccl.MIN
         The operation. With a bound: SUM, AVG (the sum divided by the number of ranks), MAX and MIN.
     comm : MPI.Intracomm, optional
         Communicator, `MPI.COMM_WORLD` by default. zccl talks on a private duplicate of it.
     error_bound : float, optional
-        Largest absolute difference of each element of the result (each component of a complex one) from the exact result on the given
-        inputs, up to one rounding to the dtype. None: exact, by the native collective. 0: exact, by zccl's own algorithms.
+        Largest absolute difference of each element of the result (each component of a complex one)
+        from the exact result on the given inputs, up to one rounding to the dtype. None: exact, by
+        the native collective. 0: exact, by zccl's own algorithms.
     mode : {"abs", "rel"}
-        Whether the bound is a number in the unit of the array, or a fraction of the value range (largest minus smallest finite value) of
-        all ranks' inputs; a range of 0 makes the result exact.
+        Whether the bound is a number in the unit of the array, or a fraction of the value range
+        (largest minus smallest finite value) of all ranks' inputs; a range of 0 makes the result
+        exact.
     algorithm : {"auto", "ring", "recursive_doubling", "native"}
-        "native" is MPI's own collective, always exact. "auto" takes it where compression would not pay.
+        "native" is MPI's own collective, always exact. "auto" takes it where compression would not
+        pay.
     stream : None
         For arrays on GPUs; must be None for host arrays.
     return_info : bool
@@ -85,16 +90,19 @@ def allreduce(
     Returns
     -------
     ndarray
-        The result, `recvbuf` if that was given. With a coded algorithm its bits are the same on all ranks, whatever the algorithm.
+        The result, `recvbuf` if that was given. With a coded algorithm its bits are the same on all
+        ranks, whatever the algorithm.
     Info
         Only with `return_info=True`.
 
     Raises
     ------
     TypeError
-        An argument of a wrong type, a dtype that cannot be carried, an operation that the dtype does not have.
+        An argument of a wrong type, a dtype that cannot be carried, an operation that the dtype
+        does not have.
     ValueError
-        A wrong value, arrays or arguments that differ between ranks, a value range that overflows float64.
+        A wrong value, arrays or arguments that differ between ranks, a value range that overflows
+        float64.
     NotImplementedError
         A bound together with an operation other than SUM, AVG, MAX and MIN.
     TransportError
@@ -102,8 +110,9 @@ def allreduce(
 
     Notes
     -----
-    Each rank's values are quantised once, on a grid that is common to all; messages carry losslessly packed integers and hops add integers,
-    so the error does not grow with the number of hops (NCCLZ, arXiv 2605.12396; algorithms of gZCCL, arXiv 2308.05199).
+    Each rank's values are quantised once, on a grid that is common to all; messages carry
+    losslessly packed integers and hops add integers, so the error does not grow with the number of
+    hops (NCCLZ, arXiv 2605.12396; algorithms of gZCCL, arXiv 2308.05199).
 
     Examples
     --------
@@ -140,8 +149,10 @@ def allreduce(
     )  # fmt: skip
     _announce(transport, plan, call)
     seconds = {"agree": time.perf_counter() - start}
-    info = _run_native(call, transport, plan) if plan.algorithm == "native" else _run_schedule(
-        call, transport, plan, grid, promised
+    info = (
+        _run_native(call, transport, plan)
+        if plan.algorithm == "native"
+        else _run_schedule(call, transport, plan, grid, promised)
     )
     result = call.deliver()
     info.seconds.update(seconds, total=time.perf_counter() - start)
@@ -151,7 +162,7 @@ def allreduce(
 def _common_grid(
     call: Reduction, transport: MpiTransport, low: float, high: float
 ) -> tuple[Grid, float]:
-    """Return the grid of all ranks, of step 0 where nothing is quantised, and the bound promised for the result."""
+    """Return the common grid, of step 0 where nothing is quantised, and the promised bound."""
     if not call.codable or call.error_bound is None:
         return Grid(0.0, 0.0), 0.0
     assert isinstance(call.op, Op)  # others take no bound
@@ -167,13 +178,19 @@ def _common_grid(
 def _announce(transport: MpiTransport, plan: Plan, call: Reduction) -> None:
     if transport.rank == 0 and _log.isEnabledFor(logging.INFO):
         what = f"{call.arguments['op']} of {call.arguments['dtype']} {call.arguments['shape']}"
-        _log.info("allreduce: %s over %d ranks: %s (%s)", what, transport.size, plan.algorithm, plan.reason)
+        _log.info(
+            "allreduce: %s over %d ranks: %s (%s)",
+            what,
+            transport.size,
+            plan.algorithm,
+            plan.reason,
+        )
 
 
 def _run_schedule(
     call: Reduction, transport: MpiTransport, plan: Plan, grid: Grid, promised: float
 ) -> Info:
-    """Run one of zccl's own algorithms, on codes where there is a grid and on plain values elsewhere."""
+    """Run one of zccl's own algorithms, on codes where there is a grid, else on plain values."""
     source, target = call.source, call.target
     codec: Codec
     if grid.step:
@@ -186,8 +203,9 @@ def _run_schedule(
     waited = run(_ALGORITHMS[plan.algorithm](link, chunks))
     link.check()
     return Info(
-        "allreduce", plan.algorithm, plan.reason, promised if grid.step else 0.0, grid.step, source.nbytes,
-        link.sent_nbytes, link.plain_nbytes, codec.escapes, {"code": codec.seconds, "wire": waited},
+        "allreduce", plan.algorithm, plan.reason, promised if grid.step else 0.0, grid.step,
+        source.nbytes, link.sent_nbytes, link.plain_nbytes, codec.escapes,
+        {"code": codec.seconds, "wire": waited},
     )  # fmt: skip
 
 
@@ -199,7 +217,9 @@ def _plain_reduction(op: Op | MPI.Op) -> Callable[[Array, Array], Array]:
     if isinstance(op, Op):
         return lambda a, b: reduce_plain(op, a, b)
     if not op.Is_commutative():
-        raise NotImplementedError("op: a non-commutative operation works with algorithm='native' only")
+        raise NotImplementedError(
+            "op: a non-commutative operation works with algorithm='native' only"
+        )
 
     def reduce(a: Array, b: Array) -> Array:
         result = b.copy()

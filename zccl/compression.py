@@ -49,7 +49,8 @@ class StreamInfo:
     contributors : int
         How many arrays were reduced into this one.
     tiles : dict of str to int
-        Number of tiles that are "coded", "zero" (coded, one code for all), "raw" and "same" (one raw value).
+        Number of tiles that are "coded", "zero" (coded, one code for all), "raw" and "same" (one
+        raw value).
     escapes : int
         Values that travel as they are inside coded tiles, counted once a contributor.
     nbytes : int
@@ -102,22 +103,23 @@ def compress(
     Parameters
     ----------
     array : ndarray
-        Any shape, layout and byte order; float16, float32, float64, complex64, complex128, or an integer or bool dtype, which
-        is stored exactly.
+        Any shape, layout and byte order; float16, float32, float64, complex64, complex128, or an
+        integer or bool dtype, which is stored exactly.
     error_bound : float or None
-        Largest absolute difference of an element (of each component of a complex one), in the unit of the array
-        (`mode="abs"`) or as a fraction of its value range (`mode="rel"`). None and 0 store it exactly.
+        Largest absolute difference of an element (of each component of a complex one), in the unit
+        of the array (`mode="abs"`) or as a fraction of its value range (`mode="rel"`). None and 0
+        store it exactly.
     mode : {"abs", "rel"}
-        What the bound counts in. The value range is the largest minus the smallest finite value, of both components together
-        for complex arrays; a range of 0 stores the array exactly.
+        What the bound counts in. The value range is the largest minus the smallest finite value, of
+        both components together for complex arrays; a range of 0 stores the array exactly.
     options : Options, optional
         `fill_value` is used.
 
     Returns
     -------
     ndarray of uint8, 1-D
-        A self-describing stream, at most `compress_bound(array.size, array.dtype)` bytes. NaN (payload included), infinities and
-        whatever else the grid cannot hold come back bit for bit.
+        A self-describing stream, at most `compress_bound(array.size, array.dtype)` bytes. NaN
+        (payload included), infinities and whatever else the grid cannot hold come back bit for bit.
 
     Raises
     ------
@@ -167,14 +169,17 @@ def _is_constant(array: Array) -> bool:
         return False
     flat = array.reshape(-1)
     first = flat[:1].tobytes()
-    if flat[-1:].tobytes() != first or flat[array.size // 2 : array.size // 2 + 1].tobytes() != first:
+    if (
+        flat[-1:].tobytes() != first
+        or flat[array.size // 2 : array.size // 2 + 1].tobytes() != first
+    ):
         return False
     elements = np.ascontiguousarray(flat).view(f"V{array.itemsize}")
     return bool(np.all(elements == elements[0]))
 
 
 def _compress_values(values: Array, grid: Grid, dtype: np.dtype) -> tuple[Grid, Body] | None:
-    """Compress with an ordinary step and, where that lets too many values escape, with an aligned one.
+    """Compress with an ordinary step and, where too many values escape, with an aligned one.
 
     Returns the grid used with the body; None when there is no grid so fine.
     """
@@ -260,7 +265,9 @@ def _stream_bytes(stream: Any) -> Bytes:
     try:
         data = np.frombuffer(stream, np.uint8)
     except (TypeError, ValueError, BufferError) as error:
-        raise TypeError(f"stream: wanted a contiguous buffer of bytes, got {type(stream).__name__}") from error
+        raise TypeError(
+            f"stream: wanted a contiguous buffer of bytes, got {type(stream).__name__}"
+        ) from error
     return data if data.__array_interface__["data"][0] % 8 == 0 else data.copy()
 
 
@@ -279,7 +286,8 @@ def inspect(stream: Bytes) -> StreamInfo:
     Raises
     ------
     StreamError
-        When the header or a length is damaged. (The checksum of the body is only tested by `decompress`.)
+        When the header or a length is damaged. (The checksum of the body is only tested by
+        `decompress`.)
 
     Examples
     --------
@@ -296,12 +304,16 @@ def inspect(stream: Bytes) -> StreamInfo:
             raise StreamError(f"damaged stream: dtype {header.dtype} is never coded")
         n = _value_count(header)
         coded = container.coded_body(header, body, n)
-        escapes = survey_tiles(coded.table, coded.words, coded.words.size, n, dtype.itemsize // 4, kinds)
+        escapes = survey_tiles(
+            coded.table, coded.words, coded.words.size, n, dtype.itemsize // 4, kinds
+        )
         if escapes < 0:
             raise StreamError("damaged stream: a length is wrong")
     counts = {"coded": 0, "zero": 0, "raw": 0, "same": 0}
     for kind, number in enumerate(kinds.tolist()):
-        name = "same" if kind & SAME else "raw" if kind & RAW else "zero" if kind & ZERO else "coded"
+        name = (
+            "same" if kind & SAME else "raw" if kind & RAW else "zero" if kind & ZERO else "coded"
+        )
         counts[name] += number
     return StreamInfo(
         FORM_NAMES[header.form], header.dtype, header.shape, header.error_bound, header.step,
@@ -316,16 +328,17 @@ def reduce_streams(a: Bytes, b: Bytes, op: Op = SUM) -> Bytes:
     Parameters
     ----------
     a, b : ndarray of uint8, bytes or another contiguous buffer
-        Streams of arrays of the same dtype and shape. Coded streams must have the same step: the same bound, and neither
-        with an aligned one (`zccl.inspect` shows the steps).
+        Streams of arrays of the same dtype and shape. Coded streams must have the same step: the
+        same bound, and neither with an aligned one (`zccl.inspect` shows the steps).
     op : zccl.SUM, zccl.MAX or zccl.MIN
         The reduction.
 
     Returns
     -------
     ndarray of uint8, 1-D
-        A stream. Its error bound is the sum of the two bounds for SUM and the larger one otherwise, up to one rounding to the
-        dtype; for elements that were not coded (`zccl.inspect`: raw tiles, exact streams) ordinary floating-point arithmetic applies.
+        A stream. Its error bound is the sum of the two bounds for SUM and the larger one otherwise,
+        up to one rounding to the dtype; for elements that were not coded (`zccl.inspect`: raw
+        tiles, exact streams) ordinary floating-point arithmetic applies.
 
     Raises
     ------
@@ -357,14 +370,21 @@ def reduce_streams(a: Bytes, b: Bytes, op: Op = SUM) -> Bytes:
     steps = {head.step for head, _ in parts if head.form == CODED}
     if len(steps) > 1:
         raise ValueError(
-            f"streams have different steps ({head_a.step} and {head_b.step}): compress both with one bound"
+            f"streams have different steps ({head_a.step} and {head_b.step}):"
+            " compress both with one bound"
         )
-    return _reduce_coded(parts, op, steps.pop()) if _codable(parts, steps) else _reduce_plain(a, b, parts, op)
+    return (
+        _reduce_coded(parts, op, steps.pop())
+        if _codable(parts, steps)
+        else _reduce_plain(a, b, parts, op)
+    )
 
 
 def _codable(parts: list[tuple[Header, Bytes]], steps: set[float]) -> bool:
     """Whether both streams are, or can be put, on the one grid that is there."""
-    return bool(steps) and all(h.form == CODED or (h.form == CONSTANT and h.step in steps) for h, _ in parts)
+    return bool(steps) and all(
+        h.form == CODED or (h.form == CONSTANT and h.step in steps) for h, _ in parts
+    )
 
 
 def _reduced_header(parts: list[tuple[Header, Bytes]], op: Op, step: float) -> Header:
@@ -393,9 +413,9 @@ def _reduce_coded(parts: list[tuple[Header, Bytes]], op: Op, step: float) -> Byt
             bodies.append(_encode(to_values(element), Grid(step, 0.0, movement=False))[0])
     table = np.empty(tiles.tile_count(n), np.uint64)
     words = np.empty(tiles.max_nwords(n, dtype), np.uint32)
-    return container.write_coded(
-        header, tiles.combine(*bodies, op, n, dtype, step, table, words, keep_small=False)
-    )
+    x, y = bodies
+    total = tiles.combine(x, y, op, n, dtype, step, table, words, keep_small=False)
+    return container.write_coded(header, total)
 
 
 def _reduce_plain(a: Bytes, b: Bytes, parts: list[tuple[Header, Bytes]], op: Op) -> Bytes:

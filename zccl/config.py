@@ -1,7 +1,8 @@
 """Every environment variable that zccl looks at, read in one place.
 
-`ZCCL_<FIELD>` overrides the field of `zccl.Options` of that name, `ZCCL_ALGORITHM` the argument `algorithm`,
-`ZCCL_CACHE_DIR` says where compiled kernels are kept and `ZCCL_LOG` sets the level of the logger `zccl`.
+`ZCCL_<FIELD>` overrides the field of `zccl.Options` of that name, `ZCCL_ALGORITHM` the argument
+`algorithm`, `ZCCL_CACHE_DIR` says where compiled kernels are kept and `ZCCL_LOG` sets the level of
+the logger `zccl`.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ def environment(field: str) -> str | None:
 def cache_dir() -> Path:
     """Return a private, writable folder for compiled kernels.
 
-    `ZCCL_CACHE_DIR`, else `$XDG_CACHE_HOME/zccl`, else `~/.cache/zccl`; where that cannot be written (read-only
-    homes), a folder of this user in the system's temporary directory. Cached machine code is run, so a folder that
-    somebody else owns is refused.
+    `ZCCL_CACHE_DIR`, else `$XDG_CACHE_HOME/zccl`, else `~/.cache/zccl`; where that cannot be
+    written (read-only homes), a folder of this user in the system's temporary directory. Cached
+    machine code is run, so a folder that somebody else owns is refused.
     """
     chosen = environment("cache_dir")
     if chosen:
@@ -50,6 +51,8 @@ def configure_logging() -> None:
     if level:
         number = logging.getLevelName(level.upper())
         if not isinstance(number, int):
-            raise ValueError(f"ZCCL_LOG={level!r} is not a level: use debug, info, warning or error")
+            raise ValueError(
+                f"ZCCL_LOG={level!r} is not a level: use debug, info, warning or error"
+            )
         logger.setLevel(number)
         logger.addHandler(logging.StreamHandler())

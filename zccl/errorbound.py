@@ -1,4 +1,7 @@
-"""From the bound of a result to the step of a grid. Pure functions; docs/format.md section 2 has the arithmetic."""
+"""From the bound of a result to the step of a grid.
+
+Pure functions; docs/format.md section 2 has the arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from zccl.ops import Op
 BUDGETS = ("guaranteed", "per_rank")
 MODES = ("abs", "rel")
 
-# Half a step is this much below the bound. The gap holds every rounding on the way from a code to a value.
+# Half a step is this much below the bound. The gap holds every rounding on the way from a code to a
+# value.
 MARGIN = 2.0**-10
 ALIGNED_MARGIN = 2.0**-20
 
@@ -63,8 +67,8 @@ def absolute_bound(error_bound: float, mode: str, low: float, high: float) -> fl
     value_range = high - low
     if math.isinf(value_range):
         raise ValueError(
-            f"mode='rel': the value range {high} - ({low}) overflows float64; use mode='abs', or name"
-            " a fill value in Options(fill_value=...)"
+            f"mode='rel': the value range {high} - ({low}) overflows float64; use mode='abs', or"
+            " name a fill value in Options(fill_value=...)"
         )
     return error_bound * value_range
 
@@ -72,9 +76,9 @@ def absolute_bound(error_bound: float, mode: str, low: float, high: float) -> fl
 def rank_bound(error_bound: float, op: Op | None, ranks: int, budget: str) -> float:
     """Return the bound that each rank's own values must keep so that the result keeps its bound.
 
-    A sum adds the errors of all ranks: under the budget "guaranteed" each gets `error_bound / ranks`, under
-    "per_rank" the full bound, as gZCCL (section 3 of arXiv 2308.05199) and its relatives mean it. Averages, extremes and
-    data movement (`op` None) do not add errors.
+    A sum adds the errors of all ranks: under the budget "guaranteed" each gets `error_bound /
+    ranks`, under "per_rank" the full bound, as gZCCL (section 3 of arXiv 2308.05199) and its
+    relatives mean it. Averages, extremes and data movement (`op` None) do not add errors.
     """
     if op is Op.SUM and budget == "guaranteed":
         return error_bound / ranks
@@ -87,19 +91,24 @@ def result_bound(error_bound: float, op: Op | None, ranks: int, budget: str) -> 
 
 
 def grid_step(bound: float, dtype: np.dtype) -> float:
-    """Return the grid step for values that must keep `bound`; 0 when the dtype has no step that small.
+    """Return the grid step for values that must keep `bound`.
 
-    For float32 values the step is a float32 number, so that a product with a small code is exact in float64.
+    0 when the dtype has no step that small.
+
+    For float32 values the step is a float32 number, so that a product with a small code is exact in
+    float64.
     """
     step = min(2 * (bound * (1 - MARGIN)), float(np.finfo(dtype).max))
     return _round_down(step, dtype)
 
 
 def aligned_step(largest: float, bound: float, dtype: np.dtype) -> float:
-    """Return the largest multiple of `ulp(largest)` that keeps `bound`; 0 when there is none or it is not needed.
+    """Return the largest multiple of `ulp(largest)` that keeps `bound`.
 
-    Multiples of such a step are numbers of the dtype, so that decoded values need no rounding. `largest` is the
-    largest absolute value that the grid can hold.
+    0 when there is none or it is not needed.
+
+    Multiples of such a step are numbers of the dtype, so that decoded values need no rounding.
+    `largest` is the largest absolute value that the grid can hold.
     """
     ulp = float(np.spacing(np.asarray(largest, dtype)))
     if not 2.0**-10 * bound < ulp <= 2 * bound:
@@ -108,7 +117,9 @@ def aligned_step(largest: float, bound: float, dtype: np.dtype) -> float:
 
 
 def half_step(largest: float, bound: float) -> float:
-    """Return a step whose multiples up to `largest + bound` can be rounded to float16 within the bound; 0 for none.
+    """Return a step whose multiples up to `largest + bound` round to float16 within the bound.
+
+    0 for none.
 
     float16 values are coded as float32 ones, so no later test sees the rounding to float16.
     """

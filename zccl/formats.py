@@ -37,7 +37,8 @@ MAX_DISTANCE = 2**29 - 1  # of a code from its tile's base, over all ranks toget
 MAX_SUM = 2**53  # |sum of codes| stays below it
 
 _DTYPES = (
-    "float16 float32 float64 complex64 complex128 bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
+    "float16 float32 float64 complex64 complex128 bool "
+    "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 ).split()
 DTYPE_CODES = {np.dtype(name): code for code, name in enumerate(_DTYPES, start=1)}
 DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
@@ -97,7 +98,8 @@ class Header:
         if len(data) < HEADER_NBYTES:
             raise StreamError(f"a zccl stream has at least {HEADER_NBYTES} bytes, got {len(data)}")
         (magic, version, form, dtype_code, ndim, predictor, coding, spare, contributors, count,
-         error_bound, step, nbytes, checksum, crc, spare2) = _FIXED.unpack(data[:HEADER_NBYTES])  # fmt: skip
+         error_bound, step, nbytes, checksum, crc, spare2,
+         ) = _FIXED.unpack(data[:HEADER_NBYTES])  # fmt: skip
         if magic != MAGIC:
             raise StreamError("not a zccl stream: it does not start with 'ZCCL'")
         if version != VERSION:
@@ -123,4 +125,6 @@ class Header:
             raise StreamError("damaged stream: a field of the header is impossible")
         if nbytes != len(data):
             raise StreamError(f"stream of {nbytes} bytes, got {len(data)}: truncated or too long")
-        return cls(form, DTYPES[dtype_code], shape, error_bound, step, contributors, nbytes, checksum)
+        return cls(
+            form, DTYPES[dtype_code], shape, error_bound, step, contributors, nbytes, checksum
+        )

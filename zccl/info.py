@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Info:
-    """How a call went, on this rank; the second result of a collective called with `return_info=True`.
+    """How a call went, on this rank.
+
+    The second result of a collective called with `return_info=True`.
 
     Attributes
     ----------
@@ -18,19 +20,23 @@ class Info:
     reason : str
         Why this one.
     error_bound : float
-        Absolute bound that the result is guaranteed to keep, up to one rounding to its dtype; 0 when nothing was quantised.
+        Absolute bound that the result is guaranteed to keep, up to one rounding to its dtype; 0
+        when nothing was quantised.
     step : float
         Grid step; 0 when nothing was quantised.
     nbytes : int
         Uncompressed bytes of this rank's input.
     wire_nbytes : int
-        Bytes that this rank sent. For "native", what the fewest-byte algorithm sends: `2 (N - 1) / N` of the array.
+        Bytes that this rank sent. For "native", what the fewest-byte algorithm sends: `2 (N - 1) /
+        N` of the array.
     raw_wire_nbytes : int
         Bytes that the same messages would have had uncompressed.
     escapes : int
-        Values of this rank that travelled as they are: NaN, infinities, and what else the grid cannot hold.
+        Values of this rank that travelled as they are: NaN, infinities, and what else the grid
+        cannot hold.
     seconds : dict of str to float
-        "agree" (checks and agreement), "code" (compress, reduce, decompress), "wire" (waiting for messages), "total".
+        "agree" (checks and agreement), "code" (compress, reduce, decompress), "wire" (waiting for
+        messages), "total".
     """
 
     collective: str

@@ -6,7 +6,7 @@ import enum
 
 
 class Op(enum.Enum):
-    """A reduction: `zccl.SUM`, `zccl.AVG` (sum divided by the number of ranks), `zccl.MAX`, `zccl.MIN`."""
+    """A reduction: `zccl.SUM`, `zccl.AVG` (the sum over N), `zccl.MAX` or `zccl.MIN`."""
 
     SUM = "sum"
     AVG = "avg"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from zccl.config import environment
 from zccl.errorbound import BUDGETS
@@ -19,17 +21,18 @@ class Options:
     Attributes
     ----------
     error_budget : str
-        How a sum over N ranks shares the error bound. "guaranteed": each rank gets `error_bound / N`, so the result
-        keeps `error_bound`. "per_rank": each rank gets the whole bound, so the result keeps `N * error_bound`; the messages
-        are smaller by log2(N) bits a value.
+        How a sum over N ranks shares the error bound. "guaranteed": each rank gets `error_bound /
+        N`, so the result keeps `error_bound`. "per_rank": each rank gets the whole bound, so the
+        result keeps `N * error_bound`; the messages are smaller by log2(N) bits a value.
     fill_value : float or None
-        A finite value that stands for "no data". It does not count in the value range of `mode="rel"`, and it travels exactly.
+        A finite value that stands for "no data". It does not count in the value range of
+        `mode="rel"`, and it travels exactly.
     reproducible : bool
-        Keep `algorithm="auto"` on the coded algorithms, whose bits do not depend on the number of hops or their order, also
-        where the plain collective would be faster.
+        Keep `algorithm="auto"` on the coded algorithms, whose bits do not depend on the number of
+        hops or their order, also where the plain collective would be faster.
     segment_nbytes : int
-        Uncompressed bytes of one message of the ring and of recursive doubling, 4 KiB to 512 MiB. Segments let one be coded
-        while another travels.
+        Uncompressed bytes of one message of the ring and of recursive doubling, 4 KiB to 512 MiB.
+        Segments let one be coded while another travels.
 
     Examples
     --------
@@ -47,16 +50,19 @@ class Options:
         """Check every field."""
         if self.error_budget not in BUDGETS:
             raise ValueError(
-                f"Options.error_budget: got {self.error_budget!r}, wanted one of {', '.join(map(repr, BUDGETS))}"
+                f"Options.error_budget: got {self.error_budget!r}, wanted one of"
+                f" {', '.join(map(repr, BUDGETS))}"
             )
         fill = self.fill_value
         if fill is not None and not (isinstance(fill, int | float) and math.isfinite(fill)):
             raise ValueError(
-                f"Options.fill_value: got {fill!r}, wanted a finite number or None (NaN and infinities"
-                " always travel exactly)"
+                f"Options.fill_value: got {fill!r}, wanted a finite number or None (NaN and"
+                " infinities always travel exactly)"
             )
         if not isinstance(self.reproducible, bool):
-            raise ValueError(f"Options.reproducible: got {self.reproducible!r}, wanted True or False")
+            raise ValueError(
+                f"Options.reproducible: got {self.reproducible!r}, wanted True or False"
+            )
         segment = self.segment_nbytes
         if not isinstance(segment, int) or not 4096 <= segment <= 1 << 29:
             raise ValueError(
@@ -64,10 +70,12 @@ class Options:
             )
 
 
-_PARSERS = {
+_PARSERS: dict[str, Callable[[str], Any]] = {
     "error_budget": str,
     "fill_value": float,
-    "reproducible": lambda text: {"1": True, "true": True, "0": False, "false": False}[text.lower()],
+    "reproducible": lambda text: {"1": True, "true": True, "0": False, "false": False}[
+        text.lower()
+    ],
     "segment_nbytes": int,
 }
 

@@ -8,9 +8,11 @@ from zccl.formats import TILE
 
 ALGORITHMS = ("auto", "ring", "recursive_doubling", "native")
 
-# Below this many bytes latency decides, and no published system gains from compression (NCCLZ, arXiv 2605.12396).
+# Below this many bytes latency decides, and no published system gains from compression (NCCLZ,
+# arXiv 2605.12396).
 SMALL_NBYTES = 64 << 10
-# gZCCL's rule (arXiv 2308.05199): below this many bytes a rank, many small ring steps lose to log2 N large ones.
+# gZCCL's rule (arXiv 2308.05199): below this many bytes a rank, many small ring steps lose to log2
+# N large ones.
 RING_NBYTES = 1 << 20
 
 
@@ -32,12 +34,21 @@ class Plan(NamedTuple):
 def check_algorithm(algorithm: str) -> str:
     """Return the algorithm, or raise ValueError when it has no such name."""
     if algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm: got {algorithm!r}, wanted one of {', '.join(map(repr, ALGORITHMS))}")
+        raise ValueError(
+            f"algorithm: got {algorithm!r}, wanted one of {', '.join(map(repr, ALGORITHMS))}"
+        )
     return algorithm
 
 
 def plan_allreduce(
-    algorithm: str, nbytes: int, size: int, *, coded: bool, exact: bool, one_node: bool, reproducible: bool
+    algorithm: str,
+    nbytes: int,
+    size: int,
+    *,
+    coded: bool,
+    exact: bool,
+    one_node: bool,
+    reproducible: bool,
 ) -> Plan:
     """Choose the algorithm of an allreduce.
 
@@ -75,16 +86,20 @@ def plan_allreduce(
 
 
 def even_split(total: int, parts: int) -> list[int]:
-    """Split `total` things evenly; the first parts are one longer where it does not come out even."""
+    """Split `total` things evenly.
+
+    The first parts are one longer where it does not come out even.
+    """
     share, rest = divmod(total, parts)
     return [share + (k < rest) for k in range(parts)]
 
 
 def chunk_parts(count: int, itemsize: int, size: int, segment_nbytes: int) -> list[list[slice]]:
-    """Cut a row of values into a chunk for each rank, and each chunk into parts that are one message each.
+    """Cut a row of values into a chunk for each rank, and each chunk into parts of one message.
 
-    Chunks are runs of whole tiles, even to a tile; a part is at most `segment_nbytes` of uncompressed values and never
-    empty, so ranks beyond the number of tiles get a chunk without parts.
+    Chunks are runs of whole tiles, even to a tile; a part is at most `segment_nbytes` of
+    uncompressed values and never empty, so ranks beyond the number of tiles get a chunk without
+    parts.
     """
     step = max(segment_nbytes // (TILE * itemsize), 1) * TILE
     chunks = []

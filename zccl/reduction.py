@@ -46,7 +46,8 @@ class Reduction:
     codable : bool
         Whether values may be quantised: a positive bound and a floating dtype.
     source, target : 1-D ndarray
-        What this rank puts in, and the place for the result; one and the same where the call is in place.
+        What this rank puts in, and the place for the result; one and the same where the call is in
+        place.
     """
 
     def __init__(
@@ -76,7 +77,9 @@ class Reduction:
             self.source = np.ascontiguousarray(send).reshape(-1)
             own = self._result.flags.c_contiguous and self._result.dtype.isnative
             self.target = self._result.reshape(-1) if own else np.empty_like(self.source)
-        if np.may_share_memory(self.source, self.target) and not same_memory(self.source, self.target):
+        if np.may_share_memory(self.source, self.target) and not same_memory(
+            self.source, self.target
+        ):
             self.source = self.source.copy()
         self.arguments = {
             "collective": "",
@@ -112,7 +115,9 @@ def _buffers(sendbuf: Any, recvbuf: Any) -> tuple[Array, Array]:
     """Return the input, native byte order, and the array for the result."""
     if sendbuf is MPI.IN_PLACE:
         if recvbuf is None:
-            raise ValueError("recvbuf: got None, wanted the array to work on, since sendbuf is MPI.IN_PLACE")
+            raise ValueError(
+                "recvbuf: got None, wanted the array to work on, since sendbuf is MPI.IN_PLACE"
+            )
         sendbuf = recvbuf
     send = host_array(sendbuf, "sendbuf")
     if recvbuf is None:
@@ -124,25 +129,40 @@ def _buffers(sendbuf: Any, recvbuf: Any) -> tuple[Array, Array]:
 def _check_op(op: MPI.Op | Op, dtype: np.dtype, error_bound: float | None) -> Op | MPI.Op:
     """Return the operation as an `Op` where there is one."""
     if not isinstance(op, MPI.Op | Op):
-        raise TypeError(f"op: got {type(op).__name__}, wanted an mpi4py.MPI.Op or zccl.SUM, AVG, MAX, MIN")
+        raise TypeError(
+            f"op: got {type(op).__name__}, wanted an mpi4py.MPI.Op or zccl.SUM, AVG, MAX, MIN"
+        )
     if op in _PAIR_OPS or op in _REFUSED_OPS:
-        raise TypeError("op: MAXLOC, MINLOC, REPLACE, NO_OP and OP_NULL do not work on arrays of numbers")
+        raise TypeError(
+            "op: MAXLOC, MINLOC, REPLACE, NO_OP and OP_NULL do not work on arrays of numbers"
+        )
     known = next((own for theirs, own in _OPS if op == theirs), op)
     if known in (Op.MAX, Op.MIN) and dtype.kind == "c":
-        raise TypeError(f"op: {known.name} got dtype {dtype}, but complex numbers have no order")
+        raise TypeError(
+            f"op: {_op_name(known)} got dtype {dtype}, but complex numbers have no order"
+        )
     if known is Op.AVG and dtype.kind not in "fc":
-        raise TypeError(f"op: AVG got dtype {dtype}, wanted a floating dtype; convert the array first")
+        raise TypeError(
+            f"op: AVG got dtype {dtype}, wanted a floating dtype; convert the array first"
+        )
     if known in _INTEGER_OPS and dtype.kind not in "iub":
-        raise TypeError(f"op: a logical or bitwise operation got dtype {dtype}, wanted integers or bool")
+        raise TypeError(
+            f"op: a logical or bitwise operation got dtype {dtype}, wanted integers or bool"
+        )
     if dtype.kind == "b" and known not in _INTEGER_OPS:
-        raise TypeError("op: got dtype bool, which has logical operations only; use MPI.LOR or MPI.LAND")
+        raise TypeError(
+            "op: got dtype bool, which has logical operations only; use MPI.LOR or MPI.LAND"
+        )
     if not isinstance(known, Op):
         if error_bound:
             raise NotImplementedError(
-                "op: an error bound works with SUM, AVG, MAX and MIN only; use error_bound=None for an exact result"
+                "op: an error bound works with SUM, AVG, MAX and MIN only; use"
+                " error_bound=None for an exact result"
             )
         if dtype == np.float16 and not known.is_predefined:
-            raise TypeError("op: a user-defined operation got dtype float16, which MPI does not have")
+            raise TypeError(
+                "op: a user-defined operation got dtype float16, which MPI does not have"
+            )
     return known
 
 

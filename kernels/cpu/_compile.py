@@ -1,8 +1,9 @@
 """How kernels are compiled: once per machine, cached on disk for all processes.
 
-Numba's own cache looks only at the file that holds a kernel, so a change in a helper of another file would leave old
-machine code in use, and N ranks that start together would compile N times. Here the folder's name carries a hash of all
-kernel sources, and a file lock lets one process compile while the others wait and then load.
+Numba's own cache looks only at the file that holds a kernel, so a change in a helper of another
+file would leave old machine code in use, and N ranks that start together would compile N times.
+Here the folder's name carries a hash of all kernel sources, and a file lock lets one process
+compile while the others wait and then load.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class _Locator(_CacheLocator):
 
 
 class _Impl(CompileResultCacheImpl):
-    _locator_classes = [_Locator]
+    _locator_classes: list = [_Locator]
 
 
 class _Lock:

@@ -11,7 +11,10 @@ from zccl.kernels.cpu._compile import helper
 
 @helper
 def block_width(differences, first):
-    """Bits that hold 16 differences in two's complement; 0 when all are 0. Above 31: they fit no block."""
+    """Bits that hold 16 differences in two's complement.
+
+    0 when all are 0. Above 31: they fit no block.
+    """
     folded = np.int64(0)
     anything = np.int64(0)
     for j in range(first, first + BLOCK):

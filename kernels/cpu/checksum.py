@@ -11,7 +11,7 @@ K64 = np.uint64(0x9E3779B97F4A7C15)
 
 @helper
 def tile_checksum(words, first, nwords, kind, tile):
-    """What the record of one tile adds to the checksum."""
+    """Return what the record of one tile adds to the checksum."""
     total = np.uint64(kind) * np.uint64(K32) + np.uint64(nwords)
     record = words[first : first + nwords]
     for i in range(record.size):

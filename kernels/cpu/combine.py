@@ -1,4 +1,4 @@
-"""Hops: two compressed rows reduced into one, without leaving the codes (docs/format.md section 7)."""
+"""Hops: two compressed rows reduced into one, in codes (docs/format.md section 7)."""
 
 import numpy as np
 
@@ -38,8 +38,24 @@ def wins(op, a, b):
 
 
 @helper
-def sum_coded(keep_small, words_a, a, widths_a, diffs_a, words_b, b, widths_b, diffs_b, m, value_words, words, at):
-    """Sum of two coded records. Returns (words, kind), words 0 when it overflows and -1 when raw is shorter.
+def sum_coded(
+    keep_small,
+    words_a,
+    a,
+    widths_a,
+    diffs_a,
+    words_b,
+    b,
+    widths_b,
+    diffs_b,
+    m,
+    value_words,
+    words,
+    at,
+):
+    """Sum of two coded records.
+
+    Returns (words, kind), words 0 when it overflows and -1 when raw is shorter.
 
     Differences are added as 64-bit integers, since those of strangers' streams may outgrow 32 bits.
     """
@@ -58,15 +74,21 @@ def sum_coded(keep_small, words_a, a, widths_a, diffs_a, words_b, b, widths_b, d
     entries = a[5] + b[5]
     if coded_nwords(base, widths_a, entries, value_words) > allowance(m, value_words):
         return -1, 0
-    nwords, kind = put_coded(words, at, base, diffs_a, widths_a, keep_small and (a[2] & b[2] & SMALL) != 0)
+    nwords, kind = put_coded(
+        words, at, base, diffs_a, widths_a, keep_small and (a[2] & b[2] & SMALL) != 0
+    )
     if entries:
-        nwords += merge_entries(words_a, a[6], a[5], words_b, b[6], b[5], value_words, words, at + nwords)
+        nwords += merge_entries(
+            words_a, a[6], a[5], words_b, b[6], b[5], value_words, words, at + nwords
+        )
         kind |= ESCAPES
     return nwords, kind
 
 
 @helper
-def open_extremes(words, record, m, value_words, widths, differences, codes, step, one, coded, values):
+def open_extremes(
+    words, record, m, value_words, widths, differences, codes, step, one, coded, values
+):
     """Values of a coded record as float64 and which of them are codes; False when it is damaged."""
     entries, at = record[5], record[6]
     read_codes(words, record[3], record[4], widths, differences, codes)
@@ -104,7 +126,10 @@ def select_extremes(op, codes_a, coded_a, values_a, codes_b, coded_b, values_b, 
 
 @helper
 def combine_values(op, a, b, out):
-    """Sum or winners of two rows of float64 values, rounded once to the value type; NaN loses its payload."""
+    """Sum or winners of two rows of float64 values, rounded once to the value type.
+
+    NaN loses its payload.
+    """
     for j in range(out.size):
         if op == SUM:
             value = a[j] + b[j]
@@ -138,14 +163,17 @@ def combine_tiles(
     Parameters
     ----------
     op : 0 sum, 1 maximum, 2 minimum
-    keep_small : whether at most `ranks` of the sources are being added up, so that SMALL stays true in a sum
-    table_x, words_x, nwords_x, checksum_x : operand as `compress_tiles` or this kernel wrote it; verified
+    keep_small : whether at most `ranks` of the sources are being added up, so that SMALL stays true
+        in a sum
+    table_x, words_x, nwords_x, checksum_x : operand as `compress_tiles` or this kernel wrote it;
+        verified
     table, words : result, written; `words` has room for a raw record a tile
     probe : empty array of the value type
 
     Returns
     -------
-    (words used, checksum, status); status 1: an operand is damaged, 2: a sum outgrows its 53 or 31 bits
+    (words used, checksum, status); status 1: an operand is damaged, 2: a sum outgrows its 53 or 31
+    bits
     """
     value_words = probe.itemsize // 4
     codes_a = np.empty(TILE, np.int64)
@@ -178,7 +206,19 @@ def combine_tiles(
         kind = 0
         if op == SUM and not raw:
             nwords, kind = sum_coded(
-                keep_small, words_a, a, widths_a, diffs_a, words_b, b, widths_b, diffs_b, m, value_words, words, used
+                keep_small,
+                words_a,
+                a,
+                widths_a,
+                diffs_a,
+                words_b,
+                b,
+                widths_b,
+                diffs_b,
+                m,
+                value_words,
+                words,
+                used,
             )
             if nwords == 0:
                 return used, checksum, OVERFLOW

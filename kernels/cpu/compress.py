@@ -16,7 +16,8 @@ from zccl.kernels.cpu.record import (
     table_entry,
 )
 
-# Adding and subtracting it rounds a float64 below 2^51 to the nearest integer, ties to even; unlike rint it vectorises.
+# Adding and subtracting it rounds a float64 below 2^51 to the nearest integer, ties to even; unlike
+# rint it vectorises.
 ROUND = 1.5 * 2.0**52
 
 
@@ -57,7 +58,10 @@ def quantise(x, inverse, step, error_bound, movement, fill, max_code, limit, cod
 
 @helper
 def chain(codes, good, base, limit):
-    """Escape what is too far from the base and put stand-ins for escaped values; returns the number of escapes."""
+    """Escape what is too far from the base and put stand-ins for escaped values.
+
+    Returns the number of escapes.
+    """
     last = base
     escaped = 0
     for j in range(codes.size):
@@ -71,7 +75,9 @@ def chain(codes, good, base, limit):
 
 
 @helper
-def encode(bits, codes, good, base, escaped, value_words, rank, small_code, differences, widths, words, at):
+def encode(
+    bits, codes, good, base, escaped, value_words, rank, small_code, differences, widths, words, at
+):
     """Write the record of one tile from its chain; returns (words, kind).
 
     `bits` are the words of its m values and `good` their flags, of which only m are looked at.
@@ -93,7 +99,9 @@ def encode(bits, codes, good, base, escaped, value_words, rank, small_code, diff
     measure(differences, widths)
     if coded_nwords(base, widths, entries, value_words) > allowance(m, value_words):
         return put_raw(words, at, bits, value_words)
-    nwords, kind = put_coded(words, at, base, differences, widths, value_words == 1 and largest <= small_code)
+    nwords, kind = put_coded(
+        words, at, base, differences, widths, value_words == 1 and largest <= small_code
+    )
     if entries:
         nwords += put_entries(good[:m], bits, value_words, codes, rank, entries, words, at + nwords)
         kind |= ESCAPES
@@ -109,7 +117,8 @@ def compress_tiles(values, step, error_bound, movement, ranks, rank, fill, table
     values : float32 or float64 array of n values
     step : grid step, float64
     error_bound : bound of each decoded value; only used when `movement`
-    movement : whether the bound is promised for decoded values; False in reductions, whose sum is rounded anyway
+    movement : whether the bound is promised for decoded values; False in reductions, whose sum is
+        rounded anyway
     ranks : number of arrays that may be added up
     rank : written beside escaped values
     fill : value that always escapes; NaN for none
@@ -136,9 +145,22 @@ def compress_tiles(values, step, error_bound, movement, ranks, rank, fill, table
     for tile in range(table.size):
         x = values[TILE * tile : TILE * (tile + 1)]
         bits = all_bits[TILE * tile * value_words : (TILE * tile + x.size) * value_words]
-        base, escaped = quantise(x, inverse, step, error_bound, movement, fill, max_code, limit, codes, good)
+        base, escaped = quantise(
+            x, inverse, step, error_bound, movement, fill, max_code, limit, codes, good
+        )
         nwords, kind = encode(
-            bits, codes, good, base, escaped, value_words, rank, small_code, differences, widths, words, used
+            bits,
+            codes,
+            good,
+            base,
+            escaped,
+            value_words,
+            rank,
+            small_code,
+            differences,
+            widths,
+            words,
+            used,
         )
         table[tile] = table_entry(used, nwords, kind)
         checksum += tile_checksum(words, used, nwords, kind, tile)

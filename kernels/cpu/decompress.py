@@ -21,7 +21,9 @@ def copy_raw(words, first, kind, value_words, out_bits):
 
 @helper
 def decode_sums(words, record, m, value_words, widths, differences, codes, step, one, raw, sums):
-    """Values of an opened record as float64, not yet divided or rounded. Returns False when it is damaged.
+    """Values of an opened record as float64, not yet divided or rounded.
+
+    Returns False when it is damaged.
 
     `raw` is scratch of m values of the value type.
     """
@@ -39,7 +41,7 @@ def decode_sums(words, record, m, value_words, widths, differences, codes, step,
 
 @helper
 def restore_bits(words, entries, entries_at, m, value_words, out_bits):
-    """Put escaped values of an array that was never reduced back bit for bit, NaN payloads included."""
+    """Put escaped values of an array that was never reduced back, NaN payloads included."""
     size = entry_nwords(value_words)
     for e in range(entries):
         at = entries_at + e * size
@@ -88,7 +90,17 @@ def decompress_tiles(table, words, nwords, checksum, step, divisor, reduced, out
             copy_raw(words, first, kind, value_words, bits)
             continue
         good = decode_sums(
-            words, record, y.size, value_words, widths, differences, codes, step, one, raw[: y.size], sums
+            words,
+            record,
+            y.size,
+            value_words,
+            widths,
+            differences,
+            codes,
+            step,
+            one,
+            raw[: y.size],
+            sums,
         )
         if not good:
             return DAMAGED

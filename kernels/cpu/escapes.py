@@ -1,6 +1,7 @@
 """Lists of escaped values in a record (docs/format.md sections 4 and 7).
 
-An entry is [index | (length - 1) << 10, rank, stand-in, value]: a run of neighbours with one value and one stand-in.
+An entry is [index | (length - 1) << 10, rank, stand-in, value]: a run of neighbours with one value
+and one stand-in.
 """
 
 import numpy as np
@@ -11,7 +12,10 @@ from zccl.kernels.cpu.record import entry_nwords, get_code, put_code
 
 @helper
 def run_length(good, bits, value_words, start):
-    """Length of the run of equal escaped values that starts at `start`; `bits` are the words of the values."""
+    """Length of the run of equal escaped values that starts at `start`.
+
+    `bits` are the words of the values.
+    """
     m = good.size
     stop = start + 1
     while stop < m and not good[stop]:
@@ -24,7 +28,7 @@ def run_length(good, bits, value_words, start):
 
 @helper
 def count_entries(good, bits, value_words):
-    """Number of entries that the escapes of a tile take."""
+    """Return the number of entries that the escapes of a tile take."""
     entries = 0
     j = 0
     while j < good.size:
@@ -38,7 +42,10 @@ def count_entries(good, bits, value_words):
 
 @helper
 def put_entries(good, bits, value_words, codes, rank, entries, words, at):
-    """Write the list of a tile's escapes, its length first; `codes` is the chain. Returns its words."""
+    """Write the list of a tile's escapes, its length first.
+
+    `codes` is the chain. Returns its words.
+    """
     words[at] = np.uint32(entries)
     start = at
     at += 1
@@ -60,7 +67,10 @@ def put_entries(good, bits, value_words, codes, rank, entries, words, at):
 
 @helper
 def merge_entries(words_a, at_a, count_a, words_b, at_b, count_b, value_words, words, at):
-    """Merge two lists in the order of (rank, index) and write the result, its length first. Returns its words."""
+    """Merge two lists in the order of (rank, index) and write the result, its length first.
+
+    Returns its words.
+    """
     size = entry_nwords(value_words)
     words[at] = np.uint32(count_a + count_b)
     start = at
@@ -110,8 +120,9 @@ def entry_value(words, at, value_words, one):
 def apply_entries(words, at, entries, m, value_words, one, codes, step, sums):
     """Add a list of escapes to the sums of a tile.
 
-    `codes` are the codes of the tile (changed: stand-ins are taken out), `sums` its values as float64, already set for
-    elements without escapes. Returns False when the list is damaged (a place outside the tile, ranks out of order).
+    `codes` are the codes of the tile (changed: stand-ins are taken out), `sums` its values as
+    float64, already set for elements without escapes. Returns False when the list is damaged (a
+    place outside the tile, ranks out of order).
     """
     size = entry_nwords(value_words)
     last_rank = np.int64(-1)

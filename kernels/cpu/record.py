@@ -1,4 +1,4 @@
-"""The record of a tile: written, opened with every length checked, and its codes read back (docs/format.md section 4).
+"""The record of a tile: written, opened with all lengths checked, read (docs/format.md section 4).
 
 `value_words` is the number of 32-bit words of a value: 1 for float32, 2 for float64.
 """
@@ -43,7 +43,10 @@ def table_entry(first, nwords, kind):
 
 @helper
 def allowance(m, value_words):
-    """Most words of a coded record; a tile that needs more is raw. Without escapes none ever does."""
+    """Most words of a coded record.
+
+    A tile that needs more is raw. Without escapes none ever does.
+    """
     if m == TILE:
         return m * value_words
     return max(m * value_words + SHORT_SLACK, SHORT_NWORDS)
@@ -113,7 +116,10 @@ def all_same(bits, value_words):
 
 @helper
 def put_raw(words, first, bits, value_words):
-    """Write a raw record of the words of the values, one value if it repeats; returns (words, kind)."""
+    """Write a raw record of the words of the values, one value if it repeats.
+
+    Returns (words, kind).
+    """
     nwords = bits.size
     kind = RAW
     if all_same(bits, value_words):
@@ -152,13 +158,22 @@ def coded_nwords(base, widths, entries, value_words):
 def open_record(entry, words, total_words, m, value_words, widths):
     """Check a record's lengths and read what stands at its head.
 
-    Returns (first word, words, kind, base, half-word of the blocks, number of escape entries, word of the first entry);
-    the first word is -1 when the record is impossible. `widths` is filled for coded records, with zeros for ZERO.
+    Returns (first word, words, kind, base, half-word of the blocks, number of escape entries, word
+    of the first entry); the first word is -1 when the record is impossible. `widths` is filled for
+    coded records, with zeros for ZERO.
     """
     first = np.int64(entry & np.uint64(2**OFFSET_BITS - 1))
     nwords = np.int64((entry >> np.uint64(OFFSET_BITS)) & np.uint64(2**NWORDS_BITS - 1))
     kind = np.int64(entry >> np.uint64(OFFSET_BITS + NWORDS_BITS))
-    bad = (np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0))
+    bad = (
+        np.int64(-1),
+        np.int64(0),
+        np.int64(0),
+        np.int64(0),
+        np.int64(0),
+        np.int64(0),
+        np.int64(0),
+    )
     if first + nwords > total_words or nwords == 0:
         return bad
     if kind & RAW:

@@ -10,12 +10,17 @@ from zccl.kernels.cpu.record import open_record
 
 @kernel
 def survey_tiles(table, words, nwords, n, value_words, kinds):
-    """Count tiles by kind into `kinds` (int64[64]); returns the number of escaped values, -1 for a damaged stream."""
+    """Count tiles by kind into `kinds` (int64[64]).
+
+    Returns the number of escaped values, -1 for a damaged stream.
+    """
     widths = np.empty(BLOCKS, np.uint8)
     escapes = 0
     for tile in range(table.size):
         m = min(TILE, n - TILE * tile)
-        first, _, kind, _, _, entries, at = open_record(table[tile], words, nwords, m, value_words, widths)
+        first, _, kind, _, _, entries, at = open_record(
+            table[tile], words, nwords, m, value_words, widths
+        )
         if first < 0:
             return -1
         kinds[kind] += 1

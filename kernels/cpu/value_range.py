@@ -7,7 +7,10 @@ from zccl.kernels.cpu._compile import kernel
 
 @kernel
 def value_range(values, fill):
-    """Smallest and largest finite value that is not `fill`, as float64; (inf, -inf) when there is none."""
+    """Smallest and largest finite value that is not `fill`, as float64.
+
+    (inf, -inf) when there is none.
+    """
     low = np.inf
     high = -np.inf
     for i in range(values.size):

@@ -1,7 +1,8 @@
-"""The agreement that starts every collective: one small allreduce finds faults and differences on any rank.
+"""The agreement that starts every collective: one small allreduce finds faults on any rank.
 
-The record is five numbers, reduced by MAX: who has a fault, a hash of the arguments and its negative (equal on all ranks if and only
-if the two results are each other's negative), and the ends of the value range. Texts move on the failure path only.
+The record is five numbers, reduced by MAX: who has a fault, a hash of the arguments and its
+negative (equal on all ranks if and only if the two results are each other's negative), and the ends
+of the value range. Texts move on the failure path only.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from zccl.formats import VERSION
 
 _CLASSES: dict[str, type[Exception]] = {
     kind.__name__: kind
-    for kind in (TypeError, ValueError, NotImplementedError, MemoryError, OverflowError, TransportError)
+    for kind in (
+        TypeError,
+        ValueError,
+        NotImplementedError,
+        MemoryError,
+        OverflowError,
+        TransportError,
+    )
 }
 
 
@@ -72,7 +80,9 @@ def _raise_fault(comm: MPI.Intracomm, rank: int, fault: Exception | None) -> NoR
     if comm.rank == rank and fault is not None and kind is not None:
         raise fault
     raised = _CLASSES.get(name, RuntimeError)
-    raise raised(f"rank {rank}: {text}" if name in _CLASSES else f"rank {rank}: {name}: {text}") from fault
+    raise raised(
+        f"rank {rank}: {text}" if name in _CLASSES else f"rank {rank}: {name}: {text}"
+    ) from fault
 
 
 def _raise_difference(comm: MPI.Intracomm, arguments: dict[str, str]) -> NoReturn:
@@ -85,8 +95,8 @@ def _raise_difference(comm: MPI.Intracomm, arguments: dict[str, str]) -> NoRetur
     theirs = json.loads(_broadcast(comm, arguments, other))
     field = next(name for name in reference | theirs if reference.get(name) != theirs.get(name))
     raise ValueError(
-        f"arguments differ between ranks: {field}: rank 0 has {reference.get(field)}, rank {other} has"
-        f" {theirs.get(field)}; all ranks must give the same"
+        f"arguments differ between ranks: {field}: rank 0 has {reference.get(field)}, rank"
+        f" {other} has {theirs.get(field)}; all ranks must give the same"
     )
 
 
@@ -94,6 +104,10 @@ def _broadcast(comm: MPI.Intracomm, content: object, root: int) -> bytes:
     text = json.dumps(content).encode() if comm.rank == root else b""
     size = np.array([len(text)], np.int64)
     comm.Bcast(size, root)
-    buffer = np.frombuffer(text, np.uint8).copy() if comm.rank == root else np.empty(int(size[0]), np.uint8)
+    buffer = (
+        np.frombuffer(text, np.uint8).copy()
+        if comm.rank == root
+        else np.empty(int(size[0]), np.uint8)
+    )
     comm.Bcast(buffer, root)
     return buffer.tobytes()

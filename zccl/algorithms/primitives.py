@@ -20,13 +20,14 @@ Steps = Generator[Pending, None, None]
 
 AHEAD = 2  # receives that are posted before the message in hand is worked on
 
-# A rank that fails while data moves sends this, a message without bytes, in place of each one that it owes (no part is empty).
-# Whoever gets it passes it on, so that the failure reaches all ranks, nobody waits for ever, and the communicator stays usable.
+# A rank that fails while data moves sends this, a message without bytes, in place of each one that
+# it owes (no part is empty). Whoever gets it passes it on, so that the failure reaches all ranks,
+# nobody waits for ever, and the communicator stays usable.
 _FAILED = np.empty(0, np.uint8)
 
 
 class Link:
-    """One operation's messages: a transport with the operation's tag, and what was counted on it."""
+    """One operation's messages: a transport with its tag, and what was counted on it."""
 
     def __init__(self, transport: Transport, codec: Codec):
         self.rank = transport.rank
@@ -88,11 +89,16 @@ class Link:
             raise self.failure
         if self.failure is not None:
             reason = f"{type(self.failure).__name__}: {self.failure}"
-            raise TransportError(f"rank {self.rank} failed while data moved: {reason}") from self.failure
+            raise TransportError(
+                f"rank {self.rank} failed while data moved: {reason}"
+            ) from self.failure
 
 
 class Inbox:
-    """The messages of a row of parts from one rank, in order; a few receives are always posted ahead."""
+    """The messages of a row of parts from one rank, in order.
+
+    A few receives are always posted ahead.
+    """
 
     def __init__(self, link: Link, source: int, parts: list[slice]):
         self._link = link

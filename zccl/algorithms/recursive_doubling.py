@@ -1,4 +1,4 @@
-"""Recursive doubling: log2 N exchanges of the whole compressed array (gZCCL section 3.3, with one quantisation)."""
+"""Recursive doubling: log2 N exchanges of the whole compressed array (arXiv 2308.05199)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ring allreduce: reduce-scatter, then allgather of the compressed sums (gZCCL section 3.3, with one quantisation)."""
+"""Ring allreduce: reduce-scatter, then allgather of the compressed sums (arXiv 2308.05199)."""
 
 from __future__ import annotations
 

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class RingStep(NamedTuple):
-    """One step of a ring: which chunk goes to the right neighbour and which one comes from the left."""
+    """One step of a ring: the chunk that goes to the right and the one that comes from the left."""
 
     send: int
     receive: int
 
 
 def ring_reduce_scatter(rank: int, size: int) -> list[RingStep]:
-    """Return the size - 1 steps after which each rank holds the whole sum of the chunk of its own number."""
+    """Return the steps after which each rank holds the whole sum of the chunk of its number."""
     return [RingStep((rank - 1 - k) % size, (rank - 2 - k) % size) for k in range(size - 1)]
 
 
@@ -25,7 +25,8 @@ def ring_allgather(rank: int, size: int) -> list[RingStep]:
 class Doubling(NamedTuple):
     """Recursive doubling seen from one rank (MPICH's scheme for sizes that are no power of two).
 
-    The first `2 * rest` ranks fold in pairs: the even one hands its data to the odd one and waits for the result.
+    The first `2 * rest` ranks fold in pairs: the even one hands its data to the odd one and waits
+    for the result.
     """
 
     folds_to: int | None  # partner that takes this rank's data and returns the result

@@ -38,7 +38,7 @@ def write_coded(header: Header, body: Body) -> Bytes:
 
 
 def write_plain(header: Header, elements: Array) -> Bytes:
-    """Join a header and plain elements: the whole array (form EXACT) or its only value (CONSTANT)."""
+    """Join a header and plain elements: the whole array (EXACT) or its only value (CONSTANT)."""
     padded = np.zeros(_padded_nbytes(elements.nbytes), np.uint8)
     padded[: elements.nbytes] = np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
     header.checksum = _plain_checksum(padded, header.form)
@@ -57,7 +57,7 @@ def read(stream: Bytes) -> tuple[Header, Bytes]:
     StreamError
         When the header is impossible or the length is wrong.
     """
-    header = Header.unpack(memoryview(stream))
+    header = Header.unpack(stream.data)
     return header, stream[header.header_nbytes :]
 
 

@@ -14,8 +14,8 @@ from zccl.typing import Array, Bytes
 def reduce_plain(op: Op, a: Array, b: Array) -> Array:
     """Reduce two arrays element by element.
 
-    Sums are those of the dtype. Maxima and minima propagate NaN and take -0 for less than +0, so that their order does
-    not matter; NaN results lose their payload.
+    Sums are those of the dtype. Maxima and minima propagate NaN and take -0 for less than +0, so
+    that their order does not matter; NaN results lose their payload.
     """
     with np.errstate(all="ignore"):
         if op in (Op.SUM, Op.AVG):
@@ -45,7 +45,11 @@ class PlainCodec:
     """
 
     def __init__(
-        self, source: Array, target: Array, reduce: Callable[[Array, Array], Array], divisor: float = 1.0
+        self,
+        source: Array,
+        target: Array,
+        reduce: Callable[[Array, Array], Array],
+        divisor: float = 1.0,
     ):
         self._source = source
         self._target = target

@@ -16,7 +16,8 @@ from zccl.typing import Array, Bytes
 class QuantisedCodec:
     """Turns parts of a row of values into messages, adds messages, and turns them back into values.
 
-    A message is the checksum (8 bytes), the table and the records of docs/format.md; the number of tiles is known to both sides.
+    A message is the checksum (8 bytes), the table and the records of docs/format.md; the number of
+    tiles is known to both sides.
 
     Parameters
     ----------
@@ -67,7 +68,11 @@ class QuantisedCodec:
         """Put the values of a message in their place."""
         start = time.perf_counter()
         tiles.decode(
-            self._open(message, part), self._grid.step, self._target[part], self._divisor, reduced=True
+            self._open(message, part),
+            self._grid.step,
+            self._target[part],
+            self._divisor,
+            reduced=True,
         )
         self.seconds += time.perf_counter() - start
 
@@ -81,7 +86,7 @@ class QuantisedCodec:
         return Body(*self._split(message, part), int(message[:8].view(np.uint64)[0]))
 
     def _finish(self, message: Bytes, body: Body, start: float) -> Bytes:
-        """Cut a message to its length: a copy, so that the room for the worst case is free again."""
+        """Copy a message to its length, so that the room for the worst case is free again."""
         message[:8].view(np.uint64)[0] = body.checksum
         result = message[: 8 + body.nbytes].copy()
         self.seconds += time.perf_counter() - start

@@ -30,7 +30,8 @@ class Grid:
     error_bound : float
         Bound of a decoded value against its source; only tested when `movement`.
     movement : bool
-        Whether decoded values keep the bound as they are; False for sums, which are rounded once at the end.
+        Whether decoded values keep the bound as they are; False for sums, which are rounded once at
+        the end.
     ranks : int
         Number of arrays that may be added up.
     rank : int
@@ -67,7 +68,7 @@ def tile_count(n: int) -> int:
 
 
 def max_nwords(n: int, dtype: np.dtype) -> int:
-    """Return the most words that the records of n values can take (the allowances of docs/format.md section 4)."""
+    """Return the most words that the records of n values can take: their allowances."""
     value_words = dtype.itemsize // 4
     full, short = divmod(n, TILE)
     last = max(short * value_words + SHORT_SLACK, SHORT_NWORDS) if short else 0
@@ -75,14 +76,27 @@ def max_nwords(n: int, dtype: np.dtype) -> int:
 
 
 def encode(values: Array, grid: Grid, table: Array, words: Array) -> tuple[Body, int]:
-    """Compress values into the given arrays; returns the body (views of them) and how many values travel raw."""
+    """Compress values into the given arrays.
+
+    Returns the body (views of them) and how many values travel raw.
+    """
     nwords, checksum, raw = compress_tiles(
-        values, grid.step, grid.error_bound, grid.movement, grid.ranks, grid.rank, grid.fill, table, words
+        values,
+        grid.step,
+        grid.error_bound,
+        grid.movement,
+        grid.ranks,
+        grid.rank,
+        grid.fill,
+        table,
+        words,
     )
     return Body(table, words[:nwords], int(checksum)), raw
 
 
-def decode(body: Body, step: float, out: Array, divisor: float = 1.0, reduced: bool = False) -> None:
+def decode(
+    body: Body, step: float, out: Array, divisor: float = 1.0, reduced: bool = False
+) -> None:
     """Decompress a body into `out`.
 
     Raises
@@ -91,14 +105,29 @@ def decode(body: Body, step: float, out: Array, divisor: float = 1.0, reduced: b
         When it is damaged.
     """
     status = decompress_tiles(
-        body.table, body.words, body.words.size, np.uint64(body.checksum), step, divisor, reduced, out
+        body.table,
+        body.words,
+        body.words.size,
+        np.uint64(body.checksum),
+        step,
+        divisor,
+        reduced,
+        out,
     )
     if status:
         raise StreamError("damaged stream: a length or the checksum is wrong")
 
 
 def combine(
-    a: Body, b: Body, op: Op, n: int, dtype: np.dtype, step: float, table: Array, words: Array, keep_small: bool
+    a: Body,
+    b: Body,
+    op: Op,
+    n: int,
+    dtype: np.dtype,
+    step: float,
+    table: Array,
+    words: Array,
+    keep_small: bool,
 ) -> Body:
     """Reduce two bodies of n values on one grid into the given arrays.
 
@@ -118,5 +147,7 @@ def combine(
     if status == combine_kernel.DAMAGED:
         raise StreamError("damaged stream: a length or the checksum is wrong")
     if status == combine_kernel.OVERFLOW:
-        raise OverflowError("the codes of a sum outgrow the format: too many streams, or too fine a bound")
+        raise OverflowError(
+            "the codes of a sum outgrow the format: too many streams, or too fine a bound"
+        )
     return Body(table, words[:nwords], int(checksum))

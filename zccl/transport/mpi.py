@@ -52,10 +52,12 @@ class MpiTransport:
         self.one_node = node.size == self.size
         node.Free()
         self._tag = 0
-        self._tag_limit = self.comm.Get_attr(MPI.TAG_UB)
+        limit = self.comm.Get_attr(MPI.TAG_UB)
+        assert isinstance(limit, int)  # the standard promises it on every communicator
+        self._tag_limit = limit
 
     def next_tag(self) -> int:
-        """Return the tag of the next operation: the same on all ranks, since they start operations in one order."""
+        """Return the tag of the next operation; all ranks start operations in one order."""
         self._tag = (self._tag + 1) % self._tag_limit
         return self._tag
 
@@ -91,11 +93,13 @@ def transport_of(comm: MPI.Intracomm) -> MpiTransport:
     if not isinstance(comm, MPI.Comm):
         raise TypeError(f"comm: got {type(comm).__name__}, wanted an mpi4py intracommunicator")
     if comm == MPI.COMM_NULL:
-        raise TransportError("comm: got COMM_NULL; this rank is not part of the communicator, or it was freed")
+        raise TransportError(
+            "comm: got COMM_NULL; this rank is not part of the communicator, or it was freed"
+        )
     if comm.Is_inter():
         raise TypeError("comm: got an intercommunicator, wanted an intracommunicator")
     transport = comm.Get_attr(_KEYVAL)
-    if transport is None:
+    if not isinstance(transport, MpiTransport):
         transport = MpiTransport(comm)
         comm.Set_attr(_KEYVAL, transport)
     return transport
