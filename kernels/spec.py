@@ -176,16 +176,17 @@ def combine(
 def _codes(
     values: Array, step: float, error_bound: float, movement: bool, fill: float | None
 ) -> list[int | None]:
-    """Return the code of each value, None where one of the first three tests fails."""
+    """Return the code of each value, None where a test that needs no base fails."""
     with np.errstate(all="ignore"):
         x = values.astype(np.float64)
         q = np.rint(x * (np.float64(1) / step))
+        decoded = _round(q * step, values.dtype).astype(np.float64)
         good = np.abs(q) <= (2**24 if values.dtype == np.float32 else 2**40 - 1)
+        good &= np.isfinite(decoded)
         if movement:
-            decoded = _round(q * step, values.dtype).astype(np.float64)
             good &= np.abs(x - decoded) <= error_bound
         if fill is not None:
-            good &= x != fill
+            good &= values != values.dtype.type(fill)
     return [int(code) if is_good else None for code, is_good in zip(q, good, strict=True)]
 
 

@@ -205,7 +205,7 @@ def _largest_on(grid: Grid, values: Array) -> float:
 
 def _encode(values: Array, grid: Grid) -> tuple[Body, int]:
     table = np.empty(tiles.tile_count(values.size), np.uint64)
-    words = np.empty(tiles.max_nwords(values.size, values.dtype), np.uint32)
+    words = np.empty(tiles.room_nwords(values.size, values.dtype), np.uint32)
     return tiles.encode(values, grid, table, words)
 
 
@@ -412,7 +412,7 @@ def _reduce_coded(parts: list[tuple[Header, Bytes]], op: Op, step: float) -> Byt
             element = np.full(head.shape, container.plain_elements(head, body)[0])
             bodies.append(_encode(to_values(element), Grid(step, 0.0, movement=False))[0])
     table = np.empty(tiles.tile_count(n), np.uint64)
-    words = np.empty(tiles.max_nwords(n, dtype), np.uint32)
+    words = np.empty(tiles.room_nwords(n, dtype), np.uint32)
     x, y = bodies
     total = tiles.combine(x, y, op, n, dtype, step, table, words, keep_small=False)
     return container.write_coded(header, total)

@@ -16,11 +16,11 @@ from pathlib import Path
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
-from zccl.config import cache_dir
+from zccl.config import cache_dir, environment
 
 
 def _source_hash() -> str:
-    digest = hashlib.sha256(numba.__version__.encode())
+    digest = hashlib.sha256(f"{numba.__version__} {environment('plain_loops')}".encode())
     here = Path(__file__).parent
     for path in [*sorted(here.glob("*.py")), here.parent.parent / "zccl" / "formats.py"]:
         if path.exists():

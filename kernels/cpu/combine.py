@@ -1,27 +1,103 @@
 """Hops: two compressed rows reduced into one, in codes (docs/format.md section 7)."""
 
+from collections import namedtuple
+
 import numpy as np
 
-from zccl.formats import BLOCKS, ESCAPES, MAX_DISTANCE, MAX_SUM, RAW, SMALL, TILE
+from zccl.formats import BLOCK, BLOCKS, ESCAPES, MAX_DISTANCE, MAX_SUM, RAW, SMALL, TILE
 from zccl.kernels.cpu._compile import helper, kernel
 from zccl.kernels.cpu.checksum import tile_checksum
-from zccl.kernels.cpu.compress import chain, encode
+from zccl.kernels.cpu.compress import chain, encode, lower, make_scratch
 from zccl.kernels.cpu.decompress import decode_sums
-from zccl.kernels.cpu.escapes import entry_nwords, entry_run, entry_value, merge_entries
+from zccl.kernels.cpu.escapes import apply_entries, entry_run, merge_entries
+from zccl.kernels.cpu.memory import address
 from zccl.kernels.cpu.record import (
+    MAX_RECORD_NWORDS,
     allowance,
     coded_nwords,
-    measure,
+    entry_nwords,
     open_record,
     put_coded,
     put_raw,
     read_codes,
-    read_differences,
+    split_entry,
     table_entry,
 )
+from zccl.kernels.cpu.stages import NARROW, OVERRUN, add_16, unpack_add_16, unpack_block
 
 SUM, MAX, MIN = 0, 1, 2
 GOOD, DAMAGED, OVERFLOW = 0, 1, 2
+TOO_LONG = -1  # a coded sum that outgrows its allowance
+
+# Arrays for the work on one tile of one operand.
+Operand = namedtuple("Operand", "widths differences codes coded values spare")
+
+
+@helper
+def make_operand():
+    """Arrays for the work on one tile of one operand."""
+    return Operand(
+        np.empty(BLOCKS, np.uint8),
+        np.empty(TILE, np.int32),
+        np.empty(TILE, np.int64),
+        np.empty(TILE, np.bool_),
+        np.empty(TILE, np.float64),
+        np.empty(MAX_RECORD_NWORDS + OVERRUN, np.uint32),
+    )
+
+
+@helper
+def add_blocks(a, widths_a, b, widths_b, scratch_a, scratch_b, sums, widths):
+    """Add the differences of two coded records; returns the largest width of the sums."""
+    at_a = a.blocks
+    at_b = b.blocks
+    target = address(sums)
+    largest = np.int64(0)
+    for k in range(BLOCKS):
+        wide_a = np.int64(widths_a[k])
+        wide_b = np.int64(widths_b[k])
+        if max(wide_a, wide_b) <= NARROW or NARROW < 0:
+            width = unpack_add_16(at_a, wide_a, at_b, wide_b, target)
+        else:
+            unpack_block(at_a, wide_a, address(scratch_a))
+            unpack_block(at_b, wide_b, address(scratch_b))
+            width = add_16(address(scratch_a), address(scratch_b), target)
+        widths[k] = width
+        largest = max(largest, width)
+        at_a += 2 * wide_a
+        at_b += 2 * wide_b
+        target += 4 * BLOCK
+    return largest
+
+
+@helper
+def in_range(code):
+    """Whether a sum of codes keeps to 53 bits."""
+    return -MAX_SUM < code < MAX_SUM
+
+
+@helper
+def sum_coded(a, op_a, b, op_b, s, keep_small, m, value_words, words, at):
+    """Sum of two coded records; returns (words, kind), words 0 when codes outgrow the format."""
+    base = a.base + b.base
+    if not (in_range(a.base) and in_range(b.base) and in_range(base)):
+        return 0, 0
+    largest = add_blocks(
+        a, op_a.widths, b, op_b.widths, op_a.differences, op_b.differences, s.differences, s.widths
+    )
+    if largest > 31:
+        return 0, 0
+    entries = a.entries + b.entries
+    if entries and coded_nwords(base, s.widths, entries, value_words) > allowance(m, value_words):
+        return TOO_LONG, 0
+    small = keep_small and (a.kind & b.kind & SMALL) != 0
+    place = address(words) + 4 * at
+    nwords, kind = put_coded(place, base, s.differences, s.widths, small)
+    if entries:
+        target = place + 4 * nwords
+        nwords += merge_entries(a.escapes, a.entries, b.escapes, b.entries, value_words, target)
+        kind |= ESCAPES
+    return nwords, kind
 
 
 @helper
@@ -38,98 +114,69 @@ def wins(op, a, b):
 
 
 @helper
-def sum_coded(
-    keep_small,
-    words_a,
-    a,
-    widths_a,
-    diffs_a,
-    words_b,
-    b,
-    widths_b,
-    diffs_b,
-    m,
-    value_words,
-    words,
-    at,
-):
-    """Sum of two coded records.
+def open_extremes(record, operand, m, value_words, step, one):
+    """Values of a coded record as float64 and which of them are codes.
 
-    Returns (words, kind), words 0 when it overflows and -1 when raw is shorter.
-
-    Differences are added as 64-bit integers, since those of strangers' streams may outgrow 32 bits.
+    Returns False when it is damaged. What escaped may be a sum already; it is rounded as it will be
+    at the end.
     """
-    base = a[3] + b[3]
-    if abs(base) >= MAX_SUM:
-        return 0, 0
-    read_differences(words_a, a[4], widths_a, diffs_a)
-    read_differences(words_b, b[4], widths_b, diffs_b)
-    for j in range(TILE):
-        total = np.int64(diffs_a[j]) + np.int64(diffs_b[j])
-        if total != np.int64(np.int32(total)):
-            return 0, 0
-        diffs_a[j] = np.int32(total)
-    if measure(diffs_a, widths_a) > 31:
-        return 0, 0
-    entries = a[5] + b[5]
-    if coded_nwords(base, widths_a, entries, value_words) > allowance(m, value_words):
-        return -1, 0
-    nwords, kind = put_coded(
-        words, at, base, diffs_a, widths_a, keep_small and (a[2] & b[2] & SMALL) != 0
-    )
-    if entries:
-        nwords += merge_entries(
-            words_a, a[6], a[5], words_b, b[6], b[5], value_words, words, at + nwords
-        )
-        kind |= ESCAPES
-    return nwords, kind
-
-
-@helper
-def open_extremes(
-    words, record, m, value_words, widths, differences, codes, step, one, coded, values
-):
-    """Values of a coded record as float64 and which of them are codes; False when it is damaged."""
-    entries, at = record[5], record[6]
-    read_codes(words, record[3], record[4], widths, differences, codes)
+    read_codes(record, operand.widths, operand.differences, operand.codes)
     for j in range(m):
-        coded[j] = True
-        values[j] = np.float64(codes[j]) * step
-    for _ in range(entries):
-        start, stop = entry_run(words, at, m)
-        if stop == 0:
-            return False
-        value = entry_value(words, at, value_words, one)
+        operand.coded[j] = True
+        operand.values[j] = np.float64(operand.codes[j]) * step
+    good = apply_entries(
+        record.escapes, record.entries, m, value_words, one, operand.codes, step, operand.values
+    )
+    at = record.escapes
+    for _ in range(record.entries if good else 0):
+        start, stop = entry_run(at, m)
         for j in range(start, stop):
-            coded[j] = False
-            values[j] = value
-        at += entry_nwords(value_words)
-    return True
+            if operand.coded[j]:
+                operand.coded[j] = False
+                operand.values[j] = np.float64(one.dtype.type(operand.values[j]))
+        at += 4 * entry_nwords(value_words)
+    return good
 
 
 @helper
-def select_extremes(op, codes_a, coded_a, values_a, codes_b, coded_b, values_b, out):
-    """Winners of two coded tiles into the `a` arrays, and as values of the value type into `out`.
+def select_extremes(op, a, b, codes, coded, out):
+    """Winners of two coded tiles as codes with flags, and as values of the value type in `out`.
 
     A tie between a code and an escaped value keeps the code, so that any order of hops ends alike.
     """
     for j in range(out.size):
-        tie = not wins(op, values_a[j], values_b[j]) and not wins(op, values_b[j], values_a[j])
-        if wins(op, values_b[j], values_a[j]) or (tie and coded_b[j]):
-            codes_a[j] = codes_b[j]
-            coded_a[j] = coded_b[j]
-            values_a[j] = values_b[j]
-        out[j] = out.dtype.type(values_a[j])
+        b_wins = wins(op, b.values[j], a.values[j])
+        tie = not b_wins and not wins(op, a.values[j], b.values[j])
+        if b_wins or (tie and b.coded[j]):
+            codes[j] = b.codes[j]
+            coded[j] = b.coded[j]
+            out[j] = out.dtype.type(b.values[j])
+        else:
+            codes[j] = a.codes[j]
+            coded[j] = a.coded[j]
+            out[j] = out.dtype.type(a.values[j])
         if out[j] != out[j]:
             out[j] = np.nan
 
 
 @helper
-def combine_values(op, a, b, out):
-    """Sum or winners of two rows of float64 values, rounded once to the value type.
+def encode_extremes(bits, value_words, s, words, at):
+    """Code the winners that are codes and near the first one; returns (words, kind)."""
+    m = bits.size // value_words
+    base = np.int64(0)
+    for j in range(m):
+        if s.good[j]:
+            base = s.codes[j]
+            break
+    escaped = chain(s.codes[:m], s.good[:m], base, MAX_DISTANCE)
+    largest = lower(s.codes[:m], s.low)
+    small = value_words == 1 and largest <= 2**24
+    return encode(bits, value_words, base, escaped, small, 0, s, words, at)
 
-    NaN loses its payload.
-    """
+
+@helper
+def combine_values(op, a, b, out):
+    """Sum or winners of two rows of float64 values, rounded once; NaN loses its payload."""
     for j in range(out.size):
         if op == SUM:
             value = a[j] + b[j]
@@ -140,15 +187,6 @@ def combine_values(op, a, b, out):
         out[j] = out.dtype.type(value)
         if out[j] != out[j]:
             out[j] = np.nan
-
-
-@helper
-def first_code(codes, coded):
-    """Code of the first element that has one; 0 when none has."""
-    for j in range(coded.size):
-        if coded[j]:
-            return codes[j]
-    return np.int64(0)
 
 
 @kernel
@@ -167,7 +205,8 @@ def combine_tiles(
         in a sum
     table_x, words_x, nwords_x, checksum_x : operand as `compress_tiles` or this kernel wrote it;
         verified
-    table, words : result, written; `words` has room for a raw record a tile
+    table, words : result, written; `words` has room for each tile's allowance and `OVERRUN` bytes
+        more
     probe : empty array of the value type
 
     Returns
@@ -176,16 +215,9 @@ def combine_tiles(
     bits
     """
     value_words = probe.itemsize // 4
-    codes_a = np.empty(TILE, np.int64)
-    codes_b = np.empty(TILE, np.int64)
-    coded_a = np.empty(TILE, np.bool_)
-    coded_b = np.empty(TILE, np.bool_)
-    values_a = np.empty(TILE, np.float64)
-    values_b = np.empty(TILE, np.float64)
-    diffs_a = np.empty(TILE, np.int32)
-    diffs_b = np.empty(TILE, np.int32)
-    widths_a = np.empty(BLOCKS, np.uint8)
-    widths_b = np.empty(BLOCKS, np.uint8)
+    op_a = make_operand()
+    op_b = make_operand()
+    s = make_scratch()
     out = np.empty(TILE, probe.dtype)
     one = np.empty(1, probe.dtype)
     out_bits = out.view(np.uint32)
@@ -193,65 +225,45 @@ def combine_tiles(
     checksum = np.uint64(0)
     found_a = np.uint64(0)
     found_b = np.uint64(0)
+    overflow = False
     for tile in range(table.size):
         m = min(TILE, n - TILE * tile)
-        a = open_record(table_a[tile], words_a, nwords_a, m, value_words, widths_a)
-        b = open_record(table_b[tile], words_b, nwords_b, m, value_words, widths_b)
-        if a[0] < 0 or b[0] < 0:
+        a = open_record(table_a[tile], words_a, nwords_a, m, value_words, op_a.widths, op_a.spare)
+        b = open_record(table_b[tile], words_b, nwords_b, m, value_words, op_b.widths, op_b.spare)
+        if a.nwords < 0 or b.nwords < 0:
             return used, checksum, DAMAGED
-        found_a += tile_checksum(words_a, a[0], a[1], a[2], tile)
-        found_b += tile_checksum(words_b, b[0], b[1], b[2], tile)
-        raw = (a[2] | b[2]) & RAW
-        nwords = -1
+        first_a = split_entry(table_a[tile])[0]
+        first_b = split_entry(table_b[tile])[0]
+        found_a += tile_checksum(words_a, first_a, a.nwords, a.kind, tile)
+        found_b += tile_checksum(words_b, first_b, b.nwords, b.kind, tile)
+        raw = ((a.kind | b.kind) & RAW) != 0
+        nwords = TOO_LONG
         kind = 0
+        good = True
         if op == SUM and not raw:
-            nwords, kind = sum_coded(
-                keep_small,
-                words_a,
-                a,
-                widths_a,
-                diffs_a,
-                words_b,
-                b,
-                widths_b,
-                diffs_b,
-                m,
-                value_words,
-                words,
-                used,
-            )
-            if nwords == 0:
-                return used, checksum, OVERFLOW
-            if nwords < 0:  # the widths were overwritten by those of the sum
-                a = open_record(table_a[tile], words_a, nwords_a, m, value_words, widths_a)
-        if op != SUM and not raw:
-            good = open_extremes(
-                words_a, a, m, value_words, widths_a, diffs_a, codes_a, step, one, coded_a, values_a
-            ) and open_extremes(
-                words_b, b, m, value_words, widths_b, diffs_b, codes_b, step, one, coded_b, values_b
-            )
-            if not good:
-                return used, checksum, DAMAGED
-            select_extremes(op, codes_a, coded_a, values_a, codes_b, coded_b, values_b, out[:m])
-            base = first_code(codes_a, coded_a[:m])
-            escaped = chain(codes_a[:m], coded_a[:m], base, MAX_DISTANCE)
-            nwords, kind = encode(
-                out_bits[: m * value_words], codes_a, coded_a, base, escaped, value_words, 0, 2**24,
-                diffs_a, widths_a, words, used,
-            )  # fmt: skip
-        if nwords < 0:
+            nwords, kind = sum_coded(a, op_a, b, op_b, s, keep_small, m, value_words, words, used)
+            overflow |= nwords == 0  # reported when all is read: damage comes first
+        elif not raw:
+            good = open_extremes(a, op_a, m, value_words, step, one)
+            good &= open_extremes(b, op_b, m, value_words, step, one)
+            select_extremes(op, op_a, op_b, s.codes, s.good, out[:m])
+            nwords, kind = encode_extremes(out_bits[: m * value_words], value_words, s, words, used)
+        if nwords == TOO_LONG:
             good = decode_sums(
-                words_a, a, m, value_words, widths_a, diffs_a, codes_a, step, one, out[:m], values_a
-            ) and decode_sums(
-                words_b, b, m, value_words, widths_b, diffs_b, codes_b, step, one, out[:m], values_b
-            )
-            if not good:
-                return used, checksum, DAMAGED
-            combine_values(op, values_a, values_b, out[:m])
+                a, m, value_words, op_a.widths, op_a.differences, op_a.codes, step, one, out[:m],
+                op_a.values,
+            )  # fmt: skip
+            good &= decode_sums(
+                b, m, value_words, op_b.widths, op_b.differences, op_b.codes, step, one, out[:m],
+                op_b.values,
+            )  # fmt: skip
+            combine_values(op, op_a.values, op_b.values, out[:m])
             nwords, kind = put_raw(words, used, out_bits[: m * value_words], value_words)
+        if not good:
+            return used, checksum, DAMAGED
         table[tile] = table_entry(used, nwords, kind)
         checksum += tile_checksum(words, used, nwords, kind, tile)
         used += nwords
     if found_a != np.uint64(checksum_a) or found_b != np.uint64(checksum_b):
         return used, checksum, DAMAGED
-    return used, checksum, GOOD
+    return used, checksum, OVERFLOW if overflow else GOOD

@@ -1,67 +1,159 @@
 """Compression: quantise on the common grid, difference, pack (docs/format.md sections 2 to 5)."""
 
+from collections import namedtuple
+
 import numpy as np
 
-from zccl.formats import BLOCKS, ESCAPES, MAX_DISTANCE, TILE
+from zccl.formats import BLOCK, BLOCKS, ESCAPES, MAX_DISTANCE, RAW, TILE
 from zccl.kernels.cpu._compile import helper, kernel
 from zccl.kernels.cpu.checksum import tile_checksum
 from zccl.kernels.cpu.escapes import count_entries, put_entries
+from zccl.kernels.cpu.memory import address, float_bits, float_bits_32
 from zccl.kernels.cpu.record import (
     all_same,
     allowance,
     coded_nwords,
-    measure,
     put_coded,
     put_raw,
     table_entry,
 )
+from zccl.kernels.cpu.stages import difference_16
 
 # Adding and subtracting it rounds a float64 below 2^51 to the nearest integer, ties to even; unlike
-# rint it vectorises.
+# rint it vectorises. The low bits of such a sum are the integer, so codes need no conversion.
 ROUND = 1.5 * 2.0**52
+ROUND_BITS = np.int64(np.float64(ROUND).view(np.int64))
+
+# What the quantiser needs to know: docs/format.md section 2. `near` and `tiny` are powers of two
+# for the window tests of whole tiles: distances from the first code, and sizes of codes. `proven`
+# says that codes within 2^13 prove the bound of decoded float32 values: half a unit in the last
+# place is then less than the margin of an ordinary step. Decoded float64 values need no test up to
+# 2^40.
+Quantiser = namedtuple(
+    "Quantiser",
+    "step inverse error_bound movement fill max_code limit small_code near tiny proven",
+)
+PROVEN_CODE = 2**13
+# Arrays of one tile: codes as int32 behind one more (for differences), exact codes, their flags.
+Scratch = namedtuple("Scratch", "low codes good differences widths")
 
 
 @helper
-def quantise(x, inverse, step, error_bound, movement, fill, max_code, limit, codes, good):
-    """Codes of one tile's values into the chain `codes`; returns (base, number of escaped values).
+def power_of_two_below(n):
+    """Largest power of two that is at most n."""
+    power = np.int64(1)
+    while 2 * power <= n:
+        power *= 2
+    return power
 
-    The first loop assumes the usual case: every value is good and near the first one.
+
+@helper
+def make_quantiser(value_words, largest, step, error_bound, movement, ranks, fill):
+    """Gather what the quantiser needs; `largest` is the largest finite value of the type."""
+    max_code = 2.0**24 if value_words == 1 else 2.0**40 - 1
+    limit = MAX_DISTANCE // ranks
+    small_code = 2**24 // ranks
+    ordinary = step <= 2 * error_bound * (1 - 2.0**-10)  # else an aligned one, without margin
+    window = min(small_code, np.int64(min(largest / step, 2.0**24)))  # its codes decode finite
+    return Quantiser(
+        step, 1.0 / step, error_bound, movement, np.float64(fill), max_code, np.int64(limit),
+        np.int64(small_code), power_of_two_below(limit), power_of_two_below(window), ordinary,
+    )  # fmt: skip
+
+
+@helper
+def quantise_windows(x, inverse, near, tiny, low):
+    """Quantise a full tile; returns whether all codes are near the first, and all are tiny.
+
+    A sum of bit patterns leaves its window, as NaN, infinities and huge values do, exactly when its
+    OR over the tile has a bit at or above the window's size.
     """
-    m = x.size
-    first = (np.float64(x[0]) * inverse + ROUND) - ROUND
-    usual = True
-    for j in range(m):
-        v = np.float64(x[j])
-        q = (v * inverse + ROUND) - ROUND
-        usual &= (abs(q) <= max_code) & (abs(q - first) <= limit) & (v != fill)
-        if movement:
-            usual &= abs(v - np.float64(x.dtype.type(q * step))) <= error_bound
-        codes[j] = np.int64(q)
-    if usual:
-        return np.int64(first), 0
+    first = float_bits(np.float64(x[0]) * inverse + ROUND)
+    far = np.int64(0)
+    big = np.int64(0)
+    for j in range(TILE):
+        pattern = float_bits(np.float64(x[j]) * inverse + ROUND)
+        low[j + 1] = np.int32(pattern)
+        far |= pattern + (near - first)
+        big |= pattern + (tiny - ROUND_BITS)
+    is_near = np.uint64(far) < np.uint64(2 * near)
+    is_tiny = np.uint64(big) < np.uint64(2 * tiny)
+    return is_near, is_tiny, first - ROUND_BITS
 
+
+@helper
+def quantise_tested(x, p, low):
+    """Quantise a full tile of float32 values, test each decoded one; returns whether all is well.
+
+    Products of float32 numbers decode codes below 2^24 exactly as float64 arithmetic would; their
+    distance is rounded once more, hence the limit one step below the bound.
+    """
+    step = np.float32(p.step)
+    bound = np.float32(p.error_bound)
+    below = float_bits_32(bound) - (2 if np.float64(bound) > p.error_bound else 1)
+    first = float_bits(np.float64(x[0]) * p.inverse + ROUND)
+    far = np.int64(0)
+    big = np.int64(0)
+    wrong = np.int32(0)
+    for j in range(TILE):
+        pattern = float_bits(np.float64(x[j]) * p.inverse + ROUND)
+        code = np.int32(pattern)
+        low[j + 1] = code
+        far |= pattern + (p.near - first)
+        big |= pattern + (p.tiny - ROUND_BITS)
+        wrong |= np.int32(below - float_bits_32(abs(np.float32(x[j]) - np.float32(code) * step)))
+    is_near = np.uint64(far) < np.uint64(2 * p.near)
+    is_tiny = np.uint64(big) < np.uint64(2 * p.tiny)
+    return is_near and is_tiny and wrong >= 0
+
+
+@helper
+def quantise_quickly(x, value_words, p, low):
+    """Quantise a full tile of usual values; returns (success, base), on success codes in `low`."""
+    tiny = min(p.tiny, PROVEN_CODE) if p.movement else p.tiny
+    if p.proven or not p.movement:
+        is_near, is_tiny, base = quantise_windows(x, p.inverse, p.near, tiny, low)
+        if value_words == 2:
+            finite = 2.0**40 * p.step < np.inf
+            return is_near and abs(base) < 2**39 and finite, base
+        if (is_near and is_tiny) or not p.movement:
+            return is_near and is_tiny, base
+    good = value_words == 1 and quantise_tested(x, p, low)
+    return good, np.int64(low[1])
+
+
+@helper
+def is_good(v, rounded, q, p):
+    """Whether a value passes the tests that need no base."""
+    good = (abs(q) <= p.max_code) & (v != p.fill) & (abs(rounded) < np.inf)
+    if p.movement:
+        good &= abs(v - rounded) <= p.error_bound
+    return good
+
+
+@helper
+def quantise_exactly(x, p, s):
+    """Quantise a tile value by value into `codes` and `good`; returns the base and the escapes."""
     base = np.int64(0)
     found = False
-    for j in range(m):
+    for j in range(x.size):
         v = np.float64(x[j])
-        q = (v * inverse + ROUND) - ROUND
-        good[j] = (abs(q) <= max_code) & (v != fill)
-        if movement:
-            good[j] &= abs(v - np.float64(x.dtype.type(q * step))) <= error_bound
-        if good[j]:
-            codes[j] = np.int64(q)
-            if not found:
-                base = codes[j]
-                found = True
-    return base, chain(codes[:m], good[:m], base, limit)
+        q = (v * p.inverse + ROUND) - ROUND
+        s.good[j] = is_good(v, np.float64(x.dtype.type(q * p.step)), q, p)
+        s.codes[j] = np.int64(float_bits(v * p.inverse + ROUND) - ROUND_BITS)
+    for j in range(x.size):
+        if s.good[j]:
+            base = s.codes[j]
+            found = True
+            break
+    if not found:
+        base = np.int64(0)
+    return base, chain(s.codes[: x.size], s.good[: x.size], base, p.limit)
 
 
 @helper
 def chain(codes, good, base, limit):
-    """Escape what is too far from the base and put stand-ins for escaped values.
-
-    Returns the number of escapes.
-    """
+    """Escape codes far from the base and put stand-ins for escaped ones; returns the escapes."""
     last = base
     escaped = 0
     for j in range(codes.size):
@@ -75,37 +167,55 @@ def chain(codes, good, base, limit):
 
 
 @helper
-def encode(
-    bits, codes, good, base, escaped, value_words, rank, small_code, differences, widths, words, at
-):
-    """Write the record of one tile from its chain; returns (words, kind).
+def lower(codes, low):
+    """Low halves of a chain, the last one repeated to the end; returns the largest size."""
+    largest = np.int64(0)
+    for j in range(codes.size):
+        low[j + 1] = np.int32(codes[j])
+        largest = max(largest, abs(codes[j]))
+    for j in range(codes.size, TILE):
+        low[j + 1] = low[codes.size]
+    return largest
 
-    `bits` are the words of its m values and `good` their flags, of which only m are looked at.
+
+@helper
+def encode(bits, value_words, base, escaped, small, rank, s, words, at):
+    """Write the record of one tile from the low halves of its chain; returns (words, kind).
+
+    `bits` are the words of its m values; codes and flags are only looked at when some escaped.
     """
     m = bits.size // value_words
     entries = 0
+    good = s.good[:m]
     if escaped:
         if all_same(bits, value_words):
             return put_raw(words, at, bits, value_words)
-        entries = count_entries(good[:m], bits, value_words)
-    largest = np.int64(0)
-    last = base
-    for j in range(m):
-        differences[j] = np.int32(codes[j] - last)
-        last = codes[j]
-        largest = max(largest, abs(last))
-    for j in range(m, TILE):
-        differences[j] = 0
-    measure(differences, widths)
-    if coded_nwords(base, widths, entries, value_words) > allowance(m, value_words):
+        entries = count_entries(good, bits, value_words)
+    s.low[0] = np.int32(base)
+    source = address(s.low) + 4
+    target = address(s.differences)
+    for k in range(BLOCKS):
+        s.widths[k] = difference_16(source + 4 * BLOCK * k, target + 4 * BLOCK * k)
+    if entries and coded_nwords(base, s.widths, entries, value_words) > allowance(m, value_words):
         return put_raw(words, at, bits, value_words)
-    nwords, kind = put_coded(
-        words, at, base, differences, widths, value_words == 1 and largest <= small_code
-    )
+    place = address(words) + 4 * at
+    nwords, kind = put_coded(place, base, s.differences, s.widths, small)
     if entries:
-        nwords += put_entries(good[:m], bits, value_words, codes, rank, entries, words, at + nwords)
+        nwords += put_entries(good, bits, value_words, s.codes, rank, entries, place + 4 * nwords)
         kind |= ESCAPES
     return nwords, kind
+
+
+@helper
+def make_scratch():
+    """Arrays for the work on one tile."""
+    return Scratch(
+        np.zeros(TILE + 1, np.int32),
+        np.empty(TILE, np.int64),
+        np.empty(TILE, np.bool_),
+        np.empty(TILE, np.int32),
+        np.empty(BLOCKS, np.uint8),
+    )
 
 
 @kernel
@@ -123,7 +233,7 @@ def compress_tiles(values, step, error_bound, movement, ranks, rank, fill, table
     rank : written beside escaped values
     fill : value that always escapes; NaN for none
     table : uint64 array of one entry a tile, written
-    words : uint32 array with room for a raw record a tile, written
+    words : uint32 array with room for each tile's allowance and `OVERRUN` bytes more, written
 
     Returns
     -------
@@ -131,39 +241,31 @@ def compress_tiles(values, step, error_bound, movement, ranks, rank, fill, table
     """
     value_words = values.itemsize // 4
     all_bits = values.view(np.uint32)
-    inverse = 1.0 / step
-    max_code = 2.0**24 if value_words == 1 else 2.0**40 - 1
-    limit = MAX_DISTANCE // ranks
-    small_code = 2**24 // ranks
-    codes = np.empty(TILE, np.int64)
-    good = np.empty(TILE, np.bool_)
-    differences = np.empty(TILE, np.int32)
-    widths = np.empty(BLOCKS, np.uint8)
+    largest = np.float64(np.finfo(values.dtype).max)
+    fill = np.float64(values.dtype.type(fill))
+    p = make_quantiser(value_words, largest, step, error_bound, movement, ranks, fill)
+    named_fill = fill == fill
+    s = make_scratch()
     used = 0
     checksum = np.uint64(0)
     raw_values = 0
     for tile in range(table.size):
         x = values[TILE * tile : TILE * (tile + 1)]
-        bits = all_bits[TILE * tile * value_words : (TILE * tile + x.size) * value_words]
-        base, escaped = quantise(
-            x, inverse, step, error_bound, movement, fill, max_code, limit, codes, good
-        )
-        nwords, kind = encode(
-            bits,
-            codes,
-            good,
-            base,
-            escaped,
-            value_words,
-            rank,
-            small_code,
-            differences,
-            widths,
-            words,
-            used,
-        )
+        m = x.size
+        bits = all_bits[TILE * tile * value_words : (TILE * tile + m) * value_words]
+        usual = False
+        base = np.int64(0)
+        small = value_words == 1
+        escaped = 0
+        if m == TILE and not named_fill:
+            usual, base = quantise_quickly(x, value_words, p, s.low)
+        if not usual:
+            base, escaped = quantise_exactly(x, p, s)
+            largest = lower(s.codes[:m], s.low)
+            small = value_words == 1 and largest <= p.small_code
+        nwords, kind = encode(bits, value_words, base, escaped, small, rank, s, words, used)
         table[tile] = table_entry(used, nwords, kind)
         checksum += tile_checksum(words, used, nwords, kind, tile)
-        raw_values += x.size if kind & 1 else escaped
+        raw_values += m if kind & RAW else escaped
         used += nwords
     return used, checksum, raw_values

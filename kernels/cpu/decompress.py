@@ -2,53 +2,116 @@
 
 import numpy as np
 
-from zccl.formats import BLOCKS, RAW, SAME, TILE
+from zccl.formats import BLOCK, BLOCKS, RAW, SAME, SMALL, TILE, ZERO
 from zccl.kernels.cpu._compile import helper, kernel
 from zccl.kernels.cpu.checksum import tile_checksum
-from zccl.kernels.cpu.escapes import apply_entries, entry_nwords, entry_run
-from zccl.kernels.cpu.record import open_record, read_codes
+from zccl.kernels.cpu.escapes import apply_entries, entry_run
+from zccl.kernels.cpu.memory import address, load_32
+from zccl.kernels.cpu.record import (
+    MAX_RECORD_NWORDS,
+    entry_nwords,
+    open_record,
+    read_codes,
+    split_entry,
+)
+from zccl.kernels.cpu.stages import (
+    NARROW,
+    OVERRUN,
+    scan_f4,
+    scan_f8,
+    scan_small,
+    unpack_block,
+    unpack_scan_f4,
+    unpack_scan_f8,
+    unpack_scan_small,
+)
 
 GOOD, DAMAGED = 0, 1
 
 
 @helper
-def copy_raw(words, first, kind, value_words, out_bits):
+def copy_raw(record, value_words, out_bits):
     """Bits of a raw record into the words of its values."""
-    period = value_words if kind & SAME else out_bits.size
-    for i in range(out_bits.size):
-        out_bits[i] = words[first + i % period]
+    if record.kind & SAME:
+        for i in range(out_bits.size):
+            out_bits[i] = np.uint32(load_32(record.at + 4 * (i % value_words)))
+    else:
+        for i in range(out_bits.size):
+            out_bits[i] = np.uint32(load_32(record.at + 4 * i))
 
 
 @helper
-def decode_sums(words, record, m, value_words, widths, differences, codes, step, one, raw, sums):
+def decode_tile(record, widths, differences, step, y):
+    """Decode a full coded tile without escapes."""
+    code = record.base
+    if record.kind & ZERO:
+        value = y.dtype.type(np.float64(code) * step)
+        for j in range(TILE):
+            y[j] = value
+        return
+    source = record.blocks
+    target = address(y)
+    scratch = address(differences)
+    for k in range(BLOCKS):
+        width = np.int64(widths[k])
+        if width <= NARROW:
+            if y.itemsize == 8:
+                code += unpack_scan_f8(source, width, code, step, target)
+            elif record.kind & SMALL:
+                code += unpack_scan_small(source, width, code, step, target)
+            else:
+                code += unpack_scan_f4(source, width, code, step, target)
+        else:
+            unpack_block(source, width, scratch)
+            if y.itemsize == 8:
+                code += scan_f8(scratch, code, step, target)
+            elif record.kind & SMALL:
+                code += scan_small(scratch, code, step, target)
+            else:
+                code += scan_f4(scratch, code, step, target)
+        source += 2 * width
+        target += BLOCK * y.itemsize
+
+
+@helper
+def decode_sums(record, m, value_words, widths, differences, codes, step, one, raw, sums):
     """Values of an opened record as float64, not yet divided or rounded.
 
-    Returns False when it is damaged.
-
-    `raw` is scratch of m values of the value type.
+    Returns False when it is damaged. `raw` is scratch of m values of the value type.
     """
-    first, nwords, kind, base, blocks_at, entries, entries_at = record
-    if kind & RAW:
-        copy_raw(words, first, kind, value_words, raw.view(np.uint32))
+    if record.kind & RAW:
+        copy_raw(record, value_words, raw.view(np.uint32))
         for j in range(m):
             sums[j] = np.float64(raw[j])
         return True
-    read_codes(words, base, blocks_at, widths, differences, codes)
+    read_codes(record, widths, differences, codes)
     for j in range(m):
         sums[j] = np.float64(codes[j]) * step
-    return apply_entries(words, entries_at, entries, m, value_words, one, codes, step, sums)
+    return apply_entries(record.escapes, record.entries, m, value_words, one, codes, step, sums)
 
 
 @helper
-def restore_bits(words, entries, entries_at, m, value_words, out_bits):
+def finish_values(sums, divisor, reduced, y):
+    """Divide and round; NaN of a reduction loses its payload."""
+    for j in range(y.size):
+        y[j] = y.dtype.type(sums[j] / divisor)
+    if reduced:
+        for j in range(y.size):
+            if y[j] != y[j]:
+                y[j] = np.nan
+
+
+@helper
+def restore_bits(record, m, value_words, out_bits):
     """Put escaped values of an array that was never reduced back, NaN payloads included."""
-    size = entry_nwords(value_words)
-    for e in range(entries):
-        at = entries_at + e * size
-        start, stop = entry_run(words, at, m)
+    at = record.escapes
+    for _ in range(record.entries):
+        start, stop = entry_run(at, m)
         for j in range(start, stop):
             for i in range(value_words):
-                out_bits[value_words * j + i] = words[at + 2 + value_words + i]
+                bits = load_32(at + 8 + 4 * (value_words + i))
+                out_bits[value_words * j + i] = np.uint32(bits)
+        at += 4 * entry_nwords(value_words)
 
 
 @kernel
@@ -77,39 +140,28 @@ def decompress_tiles(table, words, nwords, checksum, step, divisor, reduced, out
     one = np.empty(1, out.dtype)
     differences = np.empty(TILE, np.int32)
     widths = np.empty(BLOCKS, np.uint8)
+    spare = np.empty(MAX_RECORD_NWORDS + OVERRUN, np.uint32)
     found = np.uint64(0)
     for tile in range(table.size):
         y = out[TILE * tile : TILE * (tile + 1)]
-        bits = all_bits[TILE * tile * value_words : (TILE * tile + y.size) * value_words]
-        record = open_record(table[tile], words, nwords, y.size, value_words, widths)
-        first, size, kind, base, blocks_at, entries, entries_at = record
-        if first < 0:
+        m = y.size
+        bits = all_bits[TILE * tile * value_words : (TILE * tile + m) * value_words]
+        record = open_record(table[tile], words, nwords, m, value_words, widths, spare)
+        if record.nwords < 0:
             return DAMAGED
-        found += tile_checksum(words, first, size, kind, tile)
-        if kind & RAW and not reduced:
-            copy_raw(words, first, kind, value_words, bits)
-            continue
-        good = decode_sums(
-            words,
-            record,
-            y.size,
-            value_words,
-            widths,
-            differences,
-            codes,
-            step,
-            one,
-            raw[: y.size],
-            sums,
-        )
-        if not good:
-            return DAMAGED
-        for j in range(y.size):
-            y[j] = y.dtype.type(sums[j] / divisor)
-        if reduced:
-            for j in range(y.size):
-                if y[j] != y[j]:
-                    y[j] = np.nan
+        first = split_entry(table[tile])[0]
+        found += tile_checksum(words, first, record.nwords, record.kind, tile)
+        if record.kind & RAW and not reduced:
+            copy_raw(record, value_words, bits)
+        elif m == TILE and not record.kind & RAW and record.entries == 0 and divisor == 1.0:
+            decode_tile(record, widths, differences, step, y)
         else:
-            restore_bits(words, entries, entries_at, y.size, value_words, bits)
+            good = decode_sums(
+                record, m, value_words, widths, differences, codes, step, one, raw[:m], sums
+            )
+            if not good:
+                return DAMAGED
+            finish_values(sums, divisor, reduced, y)
+            if not reduced:
+                restore_bits(record, m, value_words, bits)
     return GOOD if found == np.uint64(checksum) else DAMAGED

@@ -7,6 +7,7 @@ and one stand-in.
 import numpy as np
 
 from zccl.kernels.cpu._compile import helper
+from zccl.kernels.cpu.memory import load_32, store_32
 from zccl.kernels.cpu.record import entry_nwords, get_code, put_code
 
 
@@ -16,9 +17,8 @@ def run_length(good, bits, value_words, start):
 
     `bits` are the words of the values.
     """
-    m = good.size
     stop = start + 1
-    while stop < m and not good[stop]:
+    while stop < good.size and not good[stop]:
         for i in range(value_words):
             if bits[value_words * stop + i] != bits[value_words * start + i]:
                 return stop - start
@@ -41,107 +41,108 @@ def count_entries(good, bits, value_words):
 
 
 @helper
-def put_entries(good, bits, value_words, codes, rank, entries, words, at):
-    """Write the list of a tile's escapes, its length first.
+def put_entries(good, bits, value_words, codes, rank, entries, at):
+    """Write the list of a tile's escapes, its length first; `codes` is the chain.
 
-    `codes` is the chain. Returns its words.
+    Returns its words.
     """
-    words[at] = np.uint32(entries)
+    store_32(at, np.int32(entries))
     start = at
-    at += 1
+    at += 4
     j = 0
     while j < good.size:
         if good[j]:
             j += 1
             continue
         length = run_length(good, bits, value_words, j)
-        words[at] = np.uint32(j | ((length - 1) << 10))
-        words[at + 1] = np.uint32(rank)
-        put_code(words, at + 2, codes[j], value_words)
+        store_32(at, np.int32(j | ((length - 1) << 10)))
+        store_32(at + 4, np.int32(rank))
+        put_code(at + 8, np.int64(codes[j]), value_words)
         for i in range(value_words):
-            words[at + 2 + value_words + i] = bits[value_words * j + i]
-        at += entry_nwords(value_words)
+            store_32(at + 8 + 4 * (value_words + i), np.int32(bits[value_words * j + i]))
+        at += 4 * entry_nwords(value_words)
         j += length
-    return at - start
+    return (at - start) // 4
 
 
 @helper
-def merge_entries(words_a, at_a, count_a, words_b, at_b, count_b, value_words, words, at):
+def _key(at):
+    """Order of an entry: by rank, then by index."""
+    return (np.int64(np.uint32(load_32(at + 4))) << 10) | (np.int64(load_32(at)) & 1023)
+
+
+@helper
+def merge_entries(at_a, count_a, at_b, count_b, value_words, at):
     """Merge two lists in the order of (rank, index) and write the result, its length first.
 
     Returns its words.
     """
     size = entry_nwords(value_words)
-    words[at] = np.uint32(count_a + count_b)
+    store_32(at, np.int32(count_a + count_b))
     start = at
-    at += 1
-    a = 0
-    b = 0
-    while a < count_a or b < count_b:
-        from_a = b == count_b
-        if a < count_a and b < count_b:
-            key_a = (np.int64(words_a[at_a + 1]) << 10) | (np.int64(words_a[at_a]) & 1023)
-            key_b = (np.int64(words_b[at_b + 1]) << 10) | (np.int64(words_b[at_b]) & 1023)
-            from_a = key_a <= key_b
+    at += 4
+    while count_a or count_b:
+        from_a = count_b == 0 or (count_a > 0 and _key(at_a) <= _key(at_b))
+        source = at_a if from_a else at_b
+        for i in range(size):
+            store_32(at + 4 * i, load_32(source + 4 * i))
         if from_a:
-            for i in range(size):
-                words[at + i] = words_a[at_a + i]
-            at_a += size
-            a += 1
+            at_a += 4 * size
+            count_a -= 1
         else:
-            for i in range(size):
-                words[at + i] = words_b[at_b + i]
-            at_b += size
-            b += 1
-        at += size
-    return at - start
+            at_b += 4 * size
+            count_b -= 1
+        at += 4 * size
+    return (at - start) // 4
 
 
 @helper
-def entry_run(words, at, m):
+def entry_run(at, m):
     """Run (start, stop) of an entry; (0, 0) when it does not lie in the tile."""
-    start = np.int64(words[at] & np.uint32(1023))
-    stop = start + 1 + np.int64(words[at] >> np.uint32(10))
+    word = np.int64(np.uint32(load_32(at)))
+    start = word & 1023
+    stop = start + 1 + (word >> 10)
     if stop > m:
         return np.int64(0), np.int64(0)
     return start, stop
 
 
 @helper
-def entry_value(words, at, value_words, one):
+def entry_value(at, value_words, one):
     """Value of an entry as float64; `one` is an array of a single value, used to read the bits."""
     bits = one.view(np.uint32)
     for i in range(value_words):
-        bits[i] = words[at + 2 + value_words + i]
+        bits[i] = np.uint32(load_32(at + 8 + 4 * (value_words + i)))
     return np.float64(one[0])
 
 
 @helper
-def apply_entries(words, at, entries, m, value_words, one, codes, step, sums):
+def apply_entries(at, entries, m, value_words, one, codes, step, sums):
     """Add a list of escapes to the sums of a tile.
 
     `codes` are the codes of the tile (changed: stand-ins are taken out), `sums` its values as
     float64, already set for elements without escapes. Returns False when the list is damaged (a
     place outside the tile, ranks out of order).
     """
-    size = entry_nwords(value_words)
+    size = 4 * entry_nwords(value_words)
     last_rank = np.int64(-1)
     for e in range(entries):
-        start, stop = entry_run(words, at + e * size, m)
-        rank = np.int64(words[at + e * size + 1])
+        start, stop = entry_run(at + e * size, m)
+        rank = np.int64(np.uint32(load_32(at + e * size + 4)))
         if stop == 0 or rank < last_rank:
             return False
         last_rank = rank
-        stand_in = get_code(words, at + e * size + 2, value_words)
+        stand_in = get_code(at + e * size + 8, value_words)
         for j in range(start, stop):
             codes[j] -= stand_in
     for e in range(entries):
-        start, stop = entry_run(words, at + e * size, m)
+        start, stop = entry_run(at + e * size, m)
         for j in range(start, stop):
-            sums[j] = np.float64(codes[j]) * step
+            # Nothing is added to values that stand alone, so that -0.0 stays what it is.
+            sums[j] = np.float64(codes[j]) * step if codes[j] else -0.0
     for e in range(entries):
-        start, stop = entry_run(words, at + e * size, m)
-        value = entry_value(words, at + e * size, value_words, one)
+        start, stop = entry_run(at + e * size, m)
+        value = entry_value(at + e * size, value_words, one)
         for j in range(start, stop):
             sums[j] += value
     return True

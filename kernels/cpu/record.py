@@ -1,7 +1,10 @@
 """The record of a tile: written, opened with all lengths checked, read (docs/format.md section 4).
 
-`value_words` is the number of 32-bit words of a value: 1 for float32, 2 for float64.
+`value_words` is the number of 32-bit words of a value: 1 for float32, 2 for float64. Records are
+written into arrays with `OVERRUN` bytes to spare and read at addresses that have as many behind.
 """
+
+from collections import namedtuple
 
 import numpy as np
 
@@ -22,13 +25,15 @@ from zccl.formats import (
     ZERO,
 )
 from zccl.kernels.cpu._compile import helper
-from zccl.kernels.cpu.blocks import (
-    block_width,
-    pack_block,
-    pack_widths,
-    unpack_block,
-    unpack_widths,
-)
+from zccl.kernels.cpu.memory import address, load_32, load_64, store_32, store_64
+from zccl.kernels.cpu.stages import OVERRUN, pack_block, unpack_block
+from zccl.kernels.cpu.widths import pack_widths, unpack_widths
+
+MAX_RECORD_NWORDS = 2**NWORDS_BITS
+
+# An opened record: address, words, kind, base, address of the blocks, bytes of the blocks, number
+# of escape entries and address of the first; the number of words is -1 when the record is damaged.
+Record = namedtuple("Record", "at nwords kind base blocks blocks_nbytes entries escapes")
 
 
 @helper
@@ -39,6 +44,14 @@ def table_entry(first, nwords, kind):
         | (np.uint64(nwords) << np.uint64(OFFSET_BITS))
         | (np.uint64(kind) << np.uint64(OFFSET_BITS + NWORDS_BITS))
     )
+
+
+@helper
+def split_entry(entry):
+    """First word, number of words and kind of a table entry."""
+    first = np.int64(entry & np.uint64(2**OFFSET_BITS - 1))
+    nwords = np.int64((entry >> np.uint64(OFFSET_BITS)) & np.uint64(2**NWORDS_BITS - 1))
+    return first, nwords, np.int64(entry >> np.uint64(OFFSET_BITS + NWORDS_BITS))
 
 
 @helper
@@ -53,20 +66,17 @@ def allowance(m, value_words):
 
 
 @helper
-def put_code(words, at, code, nwords):
+def put_code(at, code, nwords):
     """Write a code as one or two words."""
-    words[at] = np.uint32(code & 0xFFFFFFFF)
+    store_32(at, np.int32(code))
     if nwords == 2:
-        words[at + 1] = np.uint32((code >> 32) & 0xFFFFFFFF)
+        store_32(at + 4, np.int32(code >> 32))
 
 
 @helper
-def get_code(words, at, nwords):
+def get_code(at, nwords):
     """Read a code of one or two words."""
-    low = np.int64(words[at])
-    if nwords == 2:
-        return low | (np.int64(words[at + 1]) << 32)
-    return (low ^ 0x80000000) - 0x80000000
+    return np.int64(load_64(at)) if nwords == 2 else np.int64(load_32(at))
 
 
 @helper
@@ -76,33 +86,48 @@ def entry_nwords(value_words):
 
 
 @helper
-def put_coded(words, first, base, differences, widths, small):
-    """Write base, widths and blocks; returns (words, kind).
+def base_nwords(base):
+    """Words that a base takes."""
+    return 1 if base == np.int64(np.int32(base)) else 2
+
+
+@helper
+def coded_nwords(base, widths, entries, value_words):
+    """Words of the coded record with these widths and this many escape entries."""
+    total = 0
+    for k in range(BLOCKS):
+        total += widths[k]
+    nwords = base_nwords(base)
+    if total:
+        nwords += WIDTH_WORDS + (total + 1) // 2
+    if entries:
+        nwords += 1 + entries * entry_nwords(value_words)
+    return nwords
+
+
+@helper
+def put_coded(at, base, differences, widths, small):
+    """Write base, widths and blocks at an address; returns (words, kind).
 
     `widths` must be those of `differences`, each at most 31.
     """
     kind = SMALL if small else 0
-    base_words = 1
-    if base != np.int64(np.int32(base)):
-        base_words = 2
+    nwords = base_nwords(base)
+    if nwords == 2:
         kind |= LONG
-    put_code(words, first, base, base_words)
-    total = 0
+    put_code(at, base, nwords)
+    start = at + 4 * nwords + 4 * WIDTH_WORDS
+    pack_widths(address(widths), start - 4 * WIDTH_WORDS)
+    source = address(differences)
+    target = start
     for k in range(BLOCKS):
-        total += widths[k]
-    if total == 0:
-        return base_words, kind | ZERO
-    halves = words.view(np.uint16)
-    at = 2 * (first + base_words)
-    pack_widths(widths, halves, at)
-    at += 2 * WIDTH_WORDS
-    for k in range(BLOCKS):
-        if widths[k]:
-            pack_block(differences, BLOCK * k, widths[k], halves, at)
-            at += widths[k]
-    if total & 1:
-        halves[at] = 0
-    return base_words + WIDTH_WORDS + (total + 1) // 2, kind
+        width = np.int64(widths[k])
+        pack_block(source + 4 * BLOCK * k, width, target)
+        target += 2 * width
+    if target == start:
+        return nwords, kind | ZERO
+    store_64(target, np.uint64(0))
+    return nwords + WIDTH_WORDS + (target - start + 3) // 4, kind
 
 
 @helper
@@ -131,99 +156,69 @@ def put_raw(words, first, bits, value_words):
 
 
 @helper
-def measure(differences, widths):
-    """Fill in the widths of the 64 blocks; returns the largest."""
-    largest = 0
-    for k in range(BLOCKS):
-        widths[k] = block_width(differences, BLOCK * k)
-        largest = max(largest, widths[k])
-    return largest
+def _damaged():
+    zero = np.int64(0)
+    return Record(zero, np.int64(-1), zero, zero, zero, zero, zero, zero)
 
 
 @helper
-def coded_nwords(base, widths, entries, value_words):
-    """Words of the coded record with these widths and this many escape entries."""
-    total = 0
-    for k in range(BLOCKS):
-        total += widths[k]
-    nwords = 1 if base == np.int64(np.int32(base)) else 2
-    if total:
-        nwords += WIDTH_WORDS + (total + 1) // 2
-    if entries:
-        nwords += 1 + entries * entry_nwords(value_words)
-    return nwords
-
-
-@helper
-def open_record(entry, words, total_words, m, value_words, widths):
+def open_record(entry, words, total_words, m, value_words, widths, spare):
     """Check a record's lengths and read what stands at its head.
 
-    Returns (first word, words, kind, base, half-word of the blocks, number of escape entries, word
-    of the first entry); the first word is -1 when the record is impossible. `widths` is filled for
-    coded records, with zeros for ZERO.
+    `widths` is filled for coded records, with zeros for ZERO. A record at the very end of `words`
+    is copied into `spare`, so that stages may read a few bytes behind it.
     """
-    first = np.int64(entry & np.uint64(2**OFFSET_BITS - 1))
-    nwords = np.int64((entry >> np.uint64(OFFSET_BITS)) & np.uint64(2**NWORDS_BITS - 1))
-    kind = np.int64(entry >> np.uint64(OFFSET_BITS + NWORDS_BITS))
-    bad = (
-        np.int64(-1),
-        np.int64(0),
-        np.int64(0),
-        np.int64(0),
-        np.int64(0),
-        np.int64(0),
-        np.int64(0),
-    )
+    first, nwords, kind = split_entry(entry)
+    zero = np.int64(0)
     if first + nwords > total_words or nwords == 0:
-        return bad
+        return _damaged()
+    at = address(words) + 4 * first
+    if 4 * (first + nwords) + OVERRUN > 4 * words.size:
+        for i in range(nwords):
+            spare[i] = words[first + i]
+        at = address(spare)
     if kind & RAW:
         expected = value_words if kind == RAW | SAME else m * value_words
         if (kind & ~SAME) != RAW or nwords != expected:
-            return bad
-        return first, nwords, kind, np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+            return _damaged()
+        return Record(at, nwords, kind, zero, zero, zero, zero, zero)
     if kind & ~(ZERO | ESCAPES | SMALL | LONG) or (kind & SMALL and value_words == 2):
-        return bad
+        return _damaged()
     base_words = 2 if kind & LONG else 1
-    used = base_words
-    if not kind & ZERO:
-        used += WIDTH_WORDS
+    used = base_words if kind & ZERO else base_words + WIDTH_WORDS
     if used > nwords:
-        return bad
-    base = get_code(words, first, base_words)
-    blocks_at = 2 * (first + used)
+        return _damaged()
+    base = get_code(at, base_words)
+    blocks = at + 4 * used
+    nbytes = zero
     if kind & ZERO:
         widths[:] = 0
     else:
-        used += (unpack_widths(words.view(np.uint16), 2 * (first + base_words), widths) + 1) // 2
-        if used > nwords:
-            return bad
-    entries = np.int64(0)
+        nbytes = 2 * unpack_widths(blocks - 4 * WIDTH_WORDS, address(widths))
+        used += (nbytes + 3) // 4
+    entries = zero
     if kind & ESCAPES:
         if used + 1 > nwords:
-            return bad
-        entries = np.int64(words[first + used])
+            return _damaged()
+        entries = np.int64(load_32(at + 4 * used))
         used += 1
-        if entries == 0 or entries > TILE * TILE:
-            return bad
+        if entries <= 0 or entries > nwords:
+            return _damaged()
     if used + entries * entry_nwords(value_words) != nwords:
-        return bad
-    return first, nwords, kind, base, blocks_at, entries, first + used
+        return _damaged()
+    return Record(at, nwords, kind, base, blocks, nbytes, entries, at + 4 * used)
 
 
 @helper
-def read_differences(words, blocks_at, widths, differences):
-    """Unpack all blocks of an opened coded record."""
-    halves = words.view(np.uint16)
-    for k in range(BLOCKS):
-        unpack_block(halves, blocks_at, widths[k], differences, BLOCK * k)
-        blocks_at += widths[k]
-
-
-@helper
-def read_codes(words, base, blocks_at, widths, differences, codes):
+def read_codes(record, widths, differences, codes):
     """Codes of an opened coded record."""
-    read_differences(words, blocks_at, widths, differences)
-    code = base
+    source = record.blocks
+    target = address(differences)
+    for k in range(BLOCKS):
+        width = np.int64(widths[k])
+        unpack_block(source, width, target + 4 * BLOCK * k)
+        source += 2 * width
+    code = record.base
     for j in range(TILE):
         code += np.int64(differences[j])
         codes[j] = code

@@ -11,6 +11,7 @@ def value_range(values, fill):
 
     (inf, -inf) when there is none.
     """
+    fill = np.float64(values.dtype.type(fill))
     low = np.inf
     high = -np.inf
     for i in range(values.size):

@@ -44,7 +44,7 @@ class QuantisedCodec:
     def max_nbytes(self, part: slice) -> int:
         """Return the most bytes that a message of these values can have."""
         n = part.stop - part.start
-        return 8 + 8 * tile_count(n) + 4 * tiles.max_nwords(n, self._dtype)
+        return 8 + 8 * tile_count(n) + 4 * tiles.room_nwords(n, self._dtype)
 
     def encode(self, part: slice) -> Bytes:
         """Return the message of one's own values."""

@@ -13,6 +13,7 @@ from zccl.kernels.cpu import combine as combine_kernel
 from zccl.kernels.cpu.combine import combine_tiles
 from zccl.kernels.cpu.compress import compress_tiles
 from zccl.kernels.cpu.decompress import decompress_tiles
+from zccl.kernels.cpu.stages import OVERRUN
 from zccl.ops import Op
 from zccl.typing import Array
 
@@ -67,12 +68,15 @@ def tile_count(n: int) -> int:
     return -(-n // TILE)
 
 
-def max_nwords(n: int, dtype: np.dtype) -> int:
-    """Return the most words that the records of n values can take: their allowances."""
+def room_nwords(n: int, dtype: np.dtype) -> int:
+    """Return the words of an array that records of n values are written into.
+
+    These are the allowances of docs/format.md section 4 and a few that kernels touch behind them.
+    """
     value_words = dtype.itemsize // 4
     full, short = divmod(n, TILE)
     last = max(short * value_words + SHORT_SLACK, SHORT_NWORDS) if short else 0
-    return full * TILE * value_words + last
+    return full * TILE * value_words + last + OVERRUN // 4
 
 
 def encode(values: Array, grid: Grid, table: Array, words: Array) -> tuple[Body, int]:
