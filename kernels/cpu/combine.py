@@ -7,7 +7,7 @@ import numpy as np
 from zccl.formats import BLOCK, BLOCKS, ESCAPES, MAX_DISTANCE, MAX_SUM, RAW, SMALL, TILE
 from zccl.kernels.cpu._compile import helper, kernel
 from zccl.kernels.cpu.checksum import tile_checksum
-from zccl.kernels.cpu.compress import chain, encode, lower, make_scratch
+from zccl.kernels.cpu.compress import chain, encode, make_scratch
 from zccl.kernels.cpu.decompress import decode_sums
 from zccl.kernels.cpu.escapes import apply_entries, entry_run, merge_entries
 from zccl.kernels.cpu.memory import address
@@ -139,8 +139,8 @@ def open_extremes(record, operand, m, value_words, step, one):
 
 
 @helper
-def select_extremes(op, a, b, codes, coded, out):
-    """Winners of two coded tiles as codes with flags, and as values of the value type in `out`.
+def select_extremes(op, a, b, out):
+    """Winners of two coded tiles into the codes and flags of a, and into `out` as values.
 
     A tie between a code and an escaped value keeps the code, so that any order of hops ends alike.
     """
@@ -148,28 +148,32 @@ def select_extremes(op, a, b, codes, coded, out):
         b_wins = wins(op, b.values[j], a.values[j])
         tie = not b_wins and not wins(op, a.values[j], b.values[j])
         if b_wins or (tie and b.coded[j]):
-            codes[j] = b.codes[j]
-            coded[j] = b.coded[j]
+            a.codes[j] = b.codes[j]
+            a.coded[j] = b.coded[j]
             out[j] = out.dtype.type(b.values[j])
         else:
-            codes[j] = a.codes[j]
-            coded[j] = a.coded[j]
             out[j] = out.dtype.type(a.values[j])
         if out[j] != out[j]:
             out[j] = np.nan
 
 
 @helper
-def encode_extremes(bits, value_words, s, words, at):
+def encode_extremes(codes, coded, bits, value_words, s, words, at):
     """Code the winners that are codes and near the first one; returns (words, kind)."""
     m = bits.size // value_words
     base = np.int64(0)
     for j in range(m):
-        if s.good[j]:
-            base = s.codes[j]
+        if coded[j]:
+            base = codes[j]
             break
-    escaped = chain(s.codes[:m], s.good[:m], base, MAX_DISTANCE)
-    largest = lower(s.codes[:m], s.low)
+    largest = abs(base)
+    for j in range(m):
+        near = coded[j] and abs(codes[j] - base) <= MAX_DISTANCE
+        s.flags[j] = np.int32(near)
+        s.low[j + 1] = np.int32(codes[j])
+        if near:
+            largest = max(largest, abs(codes[j]))
+    escaped = chain(m, base, s)
     small = value_words == 1 and largest <= 2**24
     return encode(bits, value_words, base, escaped, small, 0, s, words, at)
 
@@ -191,9 +195,9 @@ def combine_values(op, a, b, out):
 
 @kernel
 def combine_tiles(
-    op, n, step, keep_small,
-    table_a, words_a, nwords_a, checksum_a,
-    table_b, words_b, nwords_b, checksum_b,
+    op, n, step, keep_small, first_tile,
+    table_a, words_a, nwords_a,
+    table_b, words_b, nwords_b,
     table, words, probe,
 ):  # fmt: skip
     """Reduce two compressed rows of n values on the same grid into a third.
@@ -203,16 +207,17 @@ def combine_tiles(
     op : 0 sum, 1 maximum, 2 minimum
     keep_small : whether at most `ranks` of the sources are being added up, so that SMALL stays true
         in a sum
-    table_x, words_x, nwords_x, checksum_x : operand as `compress_tiles` or this kernel wrote it;
-        verified
+    first_tile : number of the first tile in its row, for the checksums
+    table_x, words_x, nwords_x : operand as `compress_tiles` or this kernel wrote it
     table, words : result, written; `words` has room for each tile's allowance and `OVERRUN` bytes
         more
     probe : empty array of the value type
 
     Returns
     -------
-    (words used, checksum, status); status 1: an operand is damaged, 2: a sum outgrows its 53 or 31
-    bits
+    (words used, checksum, status, checksum of a, checksum of b); status 1: an operand is damaged,
+    2: a sum outgrows its 53 or 31 bits. The caller compares the checksums of a and b with those
+    expected, and believes an overflow only if they agree.
     """
     value_words = probe.itemsize // 4
     op_a = make_operand()
@@ -231,23 +236,25 @@ def combine_tiles(
         a = open_record(table_a[tile], words_a, nwords_a, m, value_words, op_a.widths, op_a.spare)
         b = open_record(table_b[tile], words_b, nwords_b, m, value_words, op_b.widths, op_b.spare)
         if a.nwords < 0 or b.nwords < 0:
-            return used, checksum, DAMAGED
+            return used, checksum, DAMAGED, found_a, found_b
         first_a = split_entry(table_a[tile])[0]
         first_b = split_entry(table_b[tile])[0]
-        found_a += tile_checksum(words_a, first_a, a.nwords, a.kind, tile)
-        found_b += tile_checksum(words_b, first_b, b.nwords, b.kind, tile)
+        found_a += tile_checksum(words_a, first_a, a.nwords, a.kind, first_tile + tile)
+        found_b += tile_checksum(words_b, first_b, b.nwords, b.kind, first_tile + tile)
         raw = ((a.kind | b.kind) & RAW) != 0
         nwords = TOO_LONG
         kind = 0
         good = True
         if op == SUM and not raw:
             nwords, kind = sum_coded(a, op_a, b, op_b, s, keep_small, m, value_words, words, used)
-            overflow |= nwords == 0  # reported when all is read: damage comes first
+            overflow |= nwords == 0  # the other tiles still count for the checksums
         elif not raw:
             good = open_extremes(a, op_a, m, value_words, step, one)
             good &= open_extremes(b, op_b, m, value_words, step, one)
-            select_extremes(op, op_a, op_b, s.codes, s.good, out[:m])
-            nwords, kind = encode_extremes(out_bits[: m * value_words], value_words, s, words, used)
+            select_extremes(op, op_a, op_b, out[:m])
+            nwords, kind = encode_extremes(
+                op_a.codes, op_a.coded, out_bits[: m * value_words], value_words, s, words, used
+            )
         if nwords == TOO_LONG:
             good = decode_sums(
                 a, m, value_words, op_a.widths, op_a.differences, op_a.codes, step, one, out[:m],
@@ -260,10 +267,8 @@ def combine_tiles(
             combine_values(op, op_a.values, op_b.values, out[:m])
             nwords, kind = put_raw(words, used, out_bits[: m * value_words], value_words)
         if not good:
-            return used, checksum, DAMAGED
+            return used, checksum, DAMAGED, found_a, found_b
         table[tile] = table_entry(used, nwords, kind)
-        checksum += tile_checksum(words, used, nwords, kind, tile)
+        checksum += tile_checksum(words, used, nwords, kind, first_tile + tile)
         used += nwords
-    if found_a != np.uint64(checksum_a) or found_b != np.uint64(checksum_b):
-        return used, checksum, DAMAGED
-    return used, checksum, OVERFLOW if overflow else GOOD
+    return used, checksum, OVERFLOW if overflow else GOOD, found_a, found_b

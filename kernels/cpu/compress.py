@@ -34,8 +34,12 @@ Quantiser = namedtuple(
     "step inverse error_bound movement fill max_code limit small_code near tiny proven",
 )
 PROVEN_CODE = 2**13
-# Arrays of one tile: codes as int32 behind one more (for differences), exact codes, their flags.
-Scratch = namedtuple("Scratch", "low codes good differences widths")
+# Arrays of one tile: low halves of the chain behind that of the base, which values are good (1 or
+# 0), the places of those that are not, differences, widths.
+Scratch = namedtuple("Scratch", "low flags places differences widths")
+
+# Ways to quantise a tile, from quick to slow; each is tried first in the way that did for the last.
+WINDOWS, TESTED, EXACT = 0, 1, 2
 
 
 @helper
@@ -108,22 +112,31 @@ def quantise_tested(x, p, low):
 
 
 @helper
-def quantise_quickly(x, value_words, p, low):
-    """Quantise a full tile of usual values; returns (success, base), on success codes in `low`."""
-    tiny = min(p.tiny, PROVEN_CODE) if p.movement else p.tiny
-    if p.proven or not p.movement:
+def quantise_quickly(x, value_words, p, way, low):
+    """Quantise a full tile of usual values, starting with a way to do it.
+
+    Returns (the way that did, base); the codes are in `low` unless that way is EXACT.
+    """
+    if way == WINDOWS and (p.proven or not p.movement):
+        tiny = min(p.tiny, PROVEN_CODE) if p.movement else p.tiny
         is_near, is_tiny, base = quantise_windows(x, p.inverse, p.near, tiny, low)
         if value_words == 2:
-            finite = 2.0**40 * p.step < np.inf
-            return is_near and abs(base) < 2**39 and finite, base
-        if (is_near and is_tiny) or not p.movement:
-            return is_near and is_tiny, base
-    good = value_words == 1 and quantise_tested(x, p, low)
-    return good, np.int64(low[1])
+            is_tiny = abs(base) < 2**39 and 2.0**40 * p.step < np.inf
+        if is_near and is_tiny:
+            return WINDOWS, base
+    if way <= TESTED and p.movement and value_words == 1 and quantise_tested(x, p, low):
+        return TESTED, np.int64(low[1])
+    return EXACT, np.int64(0)
 
 
 @helper
-def is_good(v, rounded, q, p):
+def decoded(x, q, step):
+    """Return the decoded value of a code, as the reader will see it."""
+    return np.float64(x.dtype.type(q * step))
+
+
+@helper
+def is_good(v, q, rounded, p):
     """Whether a value passes the tests that need no base."""
     good = (abs(q) <= p.max_code) & (v != p.fill) & (abs(rounded) < np.inf)
     if p.movement:
@@ -132,65 +145,70 @@ def is_good(v, rounded, q, p):
 
 
 @helper
-def quantise_exactly(x, p, s):
-    """Quantise a tile value by value into `codes` and `good`; returns the base and the escapes."""
-    base = np.int64(0)
-    found = False
+def find_base(x, p):
+    """Code of the first good value; 0 when there is none."""
     for j in range(x.size):
         v = np.float64(x[j])
         q = (v * p.inverse + ROUND) - ROUND
-        s.good[j] = is_good(v, np.float64(x.dtype.type(q * p.step)), q, p)
-        s.codes[j] = np.int64(float_bits(v * p.inverse + ROUND) - ROUND_BITS)
-    for j in range(x.size):
-        if s.good[j]:
-            base = s.codes[j]
-            found = True
-            break
-    if not found:
-        base = np.int64(0)
-    return base, chain(s.codes[: x.size], s.good[: x.size], base, p.limit)
+        if is_good(v, q, decoded(x, q, p.step), p):
+            return q
+    return 0.0
 
 
 @helper
-def chain(codes, good, base, limit):
-    """Escape codes far from the base and put stand-ins for escaped ones; returns the escapes."""
-    last = base
+def quantise_exactly(x, p, s):
+    """Quantise a tile with all tests; returns (base, number of escapes, largest size of a code)."""
+    base = find_base(x, p)
+    limit = np.float64(p.limit)
+    largest = np.int32(0)
+    for j in range(x.size):
+        v = np.float64(x[j])
+        y = v * p.inverse + ROUND
+        q = y - ROUND
+        good = is_good(v, q, decoded(x, q, p.step), p) & (abs(q - base) <= limit)
+        low = np.int32(float_bits(y))
+        s.low[j + 1] = low
+        s.flags[j] = np.int32(good)
+        largest = max(largest, abs(low) if good else np.int32(0))
+    return np.int64(base), chain(x.size, np.int64(base), s), np.int64(largest)
+
+
+@helper
+def chain(m, base, s):
+    """Put stand-ins for values without a flag and list their places; returns how many there are."""
+    last = np.int32(base)
     escaped = 0
-    for j in range(codes.size):
-        good[j] &= abs(codes[j] - base) <= limit
-        if good[j]:
-            last = codes[j]
-        else:
-            codes[j] = last
-            escaped += 1
+    for k in range(0, m, BLOCK):
+        stop = min(k + BLOCK, m)
+        good = 0
+        for j in range(k, stop):
+            good += s.flags[j]
+        if good == stop - k:
+            last = s.low[stop]
+            continue
+        for j in range(k, stop):
+            if s.flags[j]:
+                last = s.low[j + 1]
+            else:
+                s.low[j + 1] = last
+                s.places[escaped] = j
+                escaped += 1
+    s.low[m + 1 :] = last
     return escaped
 
 
 @helper
-def lower(codes, low):
-    """Low halves of a chain, the last one repeated to the end; returns the largest size."""
-    largest = np.int64(0)
-    for j in range(codes.size):
-        low[j + 1] = np.int32(codes[j])
-        largest = max(largest, abs(codes[j]))
-    for j in range(codes.size, TILE):
-        low[j + 1] = low[codes.size]
-    return largest
-
-
-@helper
 def encode(bits, value_words, base, escaped, small, rank, s, words, at):
-    """Write the record of one tile from the low halves of its chain; returns (words, kind).
+    """Write the record of one tile from its chain; returns (words, kind).
 
-    `bits` are the words of its m values; codes and flags are only looked at when some escaped.
+    `bits` are the words of its m values.
     """
     m = bits.size // value_words
     entries = 0
-    good = s.good[:m]
     if escaped:
         if all_same(bits, value_words):
             return put_raw(words, at, bits, value_words)
-        entries = count_entries(good, bits, value_words)
+        entries = count_entries(s.places, escaped, bits, value_words)
     s.low[0] = np.int32(base)
     source = address(s.low) + 4
     target = address(s.differences)
@@ -201,7 +219,8 @@ def encode(bits, value_words, base, escaped, small, rank, s, words, at):
     place = address(words) + 4 * at
     nwords, kind = put_coded(place, base, s.differences, s.widths, small)
     if entries:
-        nwords += put_entries(good, bits, value_words, s.codes, rank, entries, place + 4 * nwords)
+        to = place + 4 * nwords
+        nwords += put_entries(s.places, escaped, bits, value_words, base, s.low, rank, entries, to)
         kind |= ESCAPES
     return nwords, kind
 
@@ -211,15 +230,17 @@ def make_scratch():
     """Arrays for the work on one tile."""
     return Scratch(
         np.zeros(TILE + 1, np.int32),
-        np.empty(TILE, np.int64),
-        np.empty(TILE, np.bool_),
+        np.empty(TILE, np.int32),
+        np.empty(TILE, np.int32),
         np.empty(TILE, np.int32),
         np.empty(BLOCKS, np.uint8),
     )
 
 
 @kernel
-def compress_tiles(values, step, error_bound, movement, ranks, rank, fill, table, words):
+def compress_tiles(
+    values, step, error_bound, movement, ranks, rank, fill, first_tile, table, words
+):
     """Compress a row of values.
 
     Parameters
@@ -232,6 +253,7 @@ def compress_tiles(values, step, error_bound, movement, ranks, rank, fill, table
     ranks : number of arrays that may be added up
     rank : written beside escaped values
     fill : value that always escapes; NaN for none
+    first_tile : number of the first tile in its row, for the checksum
     table : uint64 array of one entry a tile, written
     words : uint32 array with room for each tile's allowance and `OVERRUN` bytes more, written
 
@@ -241,31 +263,35 @@ def compress_tiles(values, step, error_bound, movement, ranks, rank, fill, table
     """
     value_words = values.itemsize // 4
     all_bits = values.view(np.uint32)
-    largest = np.float64(np.finfo(values.dtype).max)
+    largest_value = np.float64(np.finfo(values.dtype).max)
     fill = np.float64(values.dtype.type(fill))
-    p = make_quantiser(value_words, largest, step, error_bound, movement, ranks, fill)
+    p = make_quantiser(value_words, largest_value, step, error_bound, movement, ranks, fill)
     named_fill = fill == fill
     s = make_scratch()
     used = 0
     checksum = np.uint64(0)
     raw_values = 0
+    way = WINDOWS
     for tile in range(table.size):
         x = values[TILE * tile : TILE * (tile + 1)]
         m = x.size
         bits = all_bits[TILE * tile * value_words : (TILE * tile + m) * value_words]
-        usual = False
         base = np.int64(0)
         small = value_words == 1
         escaped = 0
         if m == TILE and not named_fill:
-            usual, base = quantise_quickly(x, value_words, p, s.low)
-        if not usual:
-            base, escaped = quantise_exactly(x, p, s)
-            largest = lower(s.codes[:m], s.low)
-            small = value_words == 1 and largest <= p.small_code
+            way, base = quantise_quickly(x, value_words, p, way, s.low)
+        else:
+            way = EXACT
+        if way == EXACT:
+            base, escaped, largest = quantise_exactly(x, p, s)
+            small = value_words == 1 and max(largest, abs(base)) <= p.small_code
+            way = EXACT if escaped else WINDOWS
+        elif abs(base) < PROVEN_CODE:
+            way = WINDOWS
         nwords, kind = encode(bits, value_words, base, escaped, small, rank, s, words, used)
         table[tile] = table_entry(used, nwords, kind)
-        checksum += tile_checksum(words, used, nwords, kind, tile)
+        checksum += tile_checksum(words, used, nwords, kind, first_tile + tile)
         raw_values += m if kind & RAW else escaped
         used += nwords
     return used, checksum, raw_values

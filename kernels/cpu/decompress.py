@@ -91,17 +91,6 @@ def decode_sums(record, m, value_words, widths, differences, codes, step, one, r
 
 
 @helper
-def finish_values(sums, divisor, reduced, y):
-    """Divide and round; NaN of a reduction loses its payload."""
-    for j in range(y.size):
-        y[j] = y.dtype.type(sums[j] / divisor)
-    if reduced:
-        for j in range(y.size):
-            if y[j] != y[j]:
-                y[j] = np.nan
-
-
-@helper
 def restore_bits(record, m, value_words, out_bits):
     """Put escaped values of an array that was never reduced back, NaN payloads included."""
     at = record.escapes
@@ -114,23 +103,51 @@ def restore_bits(record, m, value_words, out_bits):
         at += 4 * entry_nwords(value_words)
 
 
+@helper
+def put_escaped(record, m, value_words, sums, reduced, y):
+    """Round the sums of the elements that escaped somewhere, or restore their bits."""
+    if not reduced:
+        restore_bits(record, m, value_words, y.view(np.uint32))
+        return
+    at = record.escapes
+    for _ in range(record.entries):
+        start, stop = entry_run(at, m)
+        for j in range(start, stop):
+            y[j] = y.dtype.type(sums[j])
+            if y[j] != y[j]:
+                y[j] = np.nan
+        at += 4 * entry_nwords(value_words)
+
+
+@helper
+def finish_values(sums, divisor, reduced, y):
+    """Divide and round; NaN of a reduction loses its payload."""
+    for j in range(y.size):
+        y[j] = y.dtype.type(sums[j] / divisor)
+    if reduced:
+        for j in range(y.size):
+            if y[j] != y[j]:
+                y[j] = np.nan
+
+
 @kernel
-def decompress_tiles(table, words, nwords, checksum, step, divisor, reduced, out):
+def decompress_tiles(table, words, nwords, step, divisor, reduced, first_tile, out):
     """Decompress a row of values, checking every length and the checksum.
 
     Parameters
     ----------
     table, words : as `compress_tiles` wrote them
     nwords : words that belong to the stream
-    checksum : expected checksum
     step : grid step
     divisor : the results are divided by it before they are rounded (averages); 1.0 otherwise
     reduced : whether this is the result of a reduction: NaN becomes the quiet NaN without payload
+    first_tile : number of the first tile in its row, for the checksum
     out : float32 or float64 array of n values, written
 
     Returns
     -------
-    0 when all was well, 1 for a damaged stream (`out` then holds anything)
+    (status, checksum); status 1, or a checksum other than expected: the stream is damaged and `out`
+    holds anything
     """
     value_words = out.itemsize // 4
     all_bits = out.view(np.uint32)
@@ -148,20 +165,28 @@ def decompress_tiles(table, words, nwords, checksum, step, divisor, reduced, out
         bits = all_bits[TILE * tile * value_words : (TILE * tile + m) * value_words]
         record = open_record(table[tile], words, nwords, m, value_words, widths, spare)
         if record.nwords < 0:
-            return DAMAGED
+            return DAMAGED, found
         first = split_entry(table[tile])[0]
-        found += tile_checksum(words, first, record.nwords, record.kind, tile)
+        found += tile_checksum(words, first, record.nwords, record.kind, first_tile + tile)
         if record.kind & RAW and not reduced:
             copy_raw(record, value_words, bits)
-        elif m == TILE and not record.kind & RAW and record.entries == 0 and divisor == 1.0:
+        elif m == TILE and not record.kind & RAW and divisor == 1.0:
             decode_tile(record, widths, differences, step, y)
+            if record.entries:
+                read_codes(record, widths, differences, codes)
+                good = apply_entries(
+                    record.escapes, record.entries, m, value_words, one, codes, step, sums
+                )
+                if not good:
+                    return DAMAGED, found
+                put_escaped(record, m, value_words, sums, reduced, y)
         else:
             good = decode_sums(
                 record, m, value_words, widths, differences, codes, step, one, raw[:m], sums
             )
             if not good:
-                return DAMAGED
+                return DAMAGED, found
             finish_values(sums, divisor, reduced, y)
             if not reduced:
                 restore_bits(record, m, value_words, bits)
-    return GOOD if found == np.uint64(checksum) else DAMAGED
+    return GOOD, found

@@ -12,56 +12,54 @@ from zccl.kernels.cpu.record import entry_nwords, get_code, put_code
 
 
 @helper
-def run_length(good, bits, value_words, start):
-    """Length of the run of equal escaped values that starts at `start`.
+def run_length(places, escaped, bits, value_words, k):
+    """Length of the run of neighbours with the same bits that starts with escape k.
 
-    `bits` are the words of the values.
+    `places` are the places of the escaped values, ascending, `bits` the words of all values.
     """
-    stop = start + 1
-    while stop < good.size and not good[stop]:
+    start = places[k]
+    length = 1
+    while k + length < escaped and places[k + length] == start + length:
         for i in range(value_words):
-            if bits[value_words * stop + i] != bits[value_words * start + i]:
-                return stop - start
-        stop += 1
-    return stop - start
+            if bits[value_words * (start + length) + i] != bits[value_words * start + i]:
+                return length
+        length += 1
+    return length
 
 
 @helper
-def count_entries(good, bits, value_words):
+def count_entries(places, escaped, bits, value_words):
     """Return the number of entries that the escapes of a tile take."""
     entries = 0
-    j = 0
-    while j < good.size:
-        if good[j]:
-            j += 1
-        else:
-            j += run_length(good, bits, value_words, j)
-            entries += 1
+    k = 0
+    while k < escaped:
+        k += run_length(places, escaped, bits, value_words, k)
+        entries += 1
     return entries
 
 
 @helper
-def put_entries(good, bits, value_words, codes, rank, entries, at):
-    """Write the list of a tile's escapes, its length first; `codes` is the chain.
+def put_entries(places, escaped, bits, value_words, base, low, rank, entries, at):
+    """Write the list of a tile's escapes, its length first.
 
-    Returns its words.
+    `low` are the low halves of the chain behind that of the base: codes are never far from it.
+    Returns the words of the list.
     """
     store_32(at, np.int32(entries))
     start = at
     at += 4
-    j = 0
-    while j < good.size:
-        if good[j]:
-            j += 1
-            continue
-        length = run_length(good, bits, value_words, j)
+    k = 0
+    while k < escaped:
+        j = places[k]
+        length = run_length(places, escaped, bits, value_words, k)
         store_32(at, np.int32(j | ((length - 1) << 10)))
         store_32(at + 4, np.int32(rank))
-        put_code(at + 8, np.int64(codes[j]), value_words)
+        stand_in = base + np.int64(np.int32(low[j + 1] - low[0]))
+        put_code(at + 8, stand_in, value_words)
         for i in range(value_words):
             store_32(at + 8 + 4 * (value_words + i), np.int32(bits[value_words * j + i]))
         at += 4 * entry_nwords(value_words)
-        j += length
+        k += length
     return (at - start) // 4
 
 
@@ -118,11 +116,11 @@ def entry_value(at, value_words, one):
 
 @helper
 def apply_entries(at, entries, m, value_words, one, codes, step, sums):
-    """Add a list of escapes to the sums of a tile.
+    """Sum up the elements of a tile that escaped somewhere, as float64 values in `sums`.
 
-    `codes` are the codes of the tile (changed: stand-ins are taken out), `sums` its values as
-    float64, already set for elements without escapes. Returns False when the list is damaged (a
-    place outside the tile, ranks out of order).
+    `codes` are the codes of the tile; stand-ins are taken out of them. Other elements of `sums` are
+    left alone. Returns False when the list is damaged (a place outside the tile, ranks out of
+    order).
     """
     size = 4 * entry_nwords(value_words)
     last_rank = np.int64(-1)

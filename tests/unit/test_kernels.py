@@ -55,7 +55,7 @@ def compress(values, step, error_bound, *, movement, ranks=1, rank=0, fill=None)
     table, words, capacity = room_for(values.size, values.dtype)
     fill = math.nan if fill is None else fill
     nwords, checksum, escaped = compress_tiles(
-        values, step, error_bound, movement, ranks, rank, fill, table, words[:capacity]
+        values, step, error_bound, movement, ranks, rank, fill, 0, table, words[:capacity]
     )
     return as_body(table, words, capacity, nwords, checksum), int(escaped)
 
@@ -64,23 +64,24 @@ def decompress(body, n, dtype, step, *, divisor=1.0, reduced=False):
     from zccl.kernels.cpu.decompress import decompress_tiles
 
     out = np.empty(n, dtype)
-    status = decompress_tiles(
-        body.table, padded(body.words), body.words.size, np.uint64(body.checksum),
-        step, float(divisor), reduced, out,
-    )  # fmt: skip
-    return out, int(status)
+    status, checksum = decompress_tiles(
+        body.table, padded(body.words), body.words.size, step, float(divisor), reduced, 0, out
+    )
+    return out, int(status or checksum != body.checksum)
 
 
 def combine(a, b, op, n, dtype, step, *, keep_small=True):
     from zccl.kernels.cpu.combine import combine_tiles
 
     table, words, capacity = room_for(n, dtype)
-    nwords, checksum, status = combine_tiles(
-        OPS.index(op), n, step, keep_small,
-        a.table, padded(a.words), a.words.size, np.uint64(a.checksum),
-        b.table, padded(b.words), b.words.size, np.uint64(b.checksum),
+    nwords, checksum, status, checksum_a, checksum_b = combine_tiles(
+        OPS.index(op), n, step, keep_small, 0,
+        a.table, padded(a.words), a.words.size,
+        b.table, padded(b.words), b.words.size,
         table, words[:capacity], np.empty(0, dtype),
     )  # fmt: skip
+    if checksum_a != a.checksum or checksum_b != b.checksum:
+        status = 1
     return as_body(table, words, capacity, nwords, checksum), int(status)
 
 

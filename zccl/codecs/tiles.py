@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from zccl.codecs.threads import MAX_THREADS, run_all, tile_runs
 from zccl.errors import StreamError
 from zccl.formats import SHORT_NWORDS, SHORT_SLACK, TILE
 from zccl.kernels.cpu import combine as combine_kernel
@@ -16,6 +17,8 @@ from zccl.kernels.cpu.decompress import decompress_tiles
 from zccl.kernels.cpu.stages import OVERRUN
 from zccl.ops import Op
 from zccl.typing import Array
+
+SLACK = OVERRUN // 4  # words that kernels may touch behind the records of a thread
 
 _OP_CODES = {Op.SUM: 0, Op.AVG: 0, Op.MAX: 1, Op.MIN: 2}
 
@@ -76,30 +79,40 @@ def room_nwords(n: int, dtype: np.dtype) -> int:
     value_words = dtype.itemsize // 4
     full, short = divmod(n, TILE)
     last = max(short * value_words + SHORT_SLACK, SHORT_NWORDS) if short else 0
-    return full * TILE * value_words + last + OVERRUN // 4
+    return full * TILE * value_words + last + SLACK * MAX_THREADS
 
 
-def encode(values: Array, grid: Grid, table: Array, words: Array) -> tuple[Body, int]:
+def encode(
+    values: Array, grid: Grid, table: Array, words: Array, threads: int = 1
+) -> tuple[Body, int]:
     """Compress values into the given arrays.
 
-    Returns the body (views of them) and how many values travel raw.
+    Returns the body (views of them) and how many values travel raw. With several threads each
+    compresses a run of tiles; then the records are moved together.
     """
-    nwords, checksum, raw = compress_tiles(
-        values,
-        grid.step,
-        grid.error_bound,
-        grid.movement,
-        grid.ranks,
-        grid.rank,
-        grid.fill,
-        table,
-        words,
-    )
-    return Body(table, words[:nwords], int(checksum)), raw
+
+    def work(run: slice) -> tuple[int, int, int]:
+        part = values[run.start * TILE : run.stop * TILE]
+        room = words[_start(runs, run, values.dtype) :]
+        return compress_tiles(
+            part, grid.step, grid.error_bound, grid.movement, grid.ranks, grid.rank, grid.fill,
+            run.start, table[run], room,
+        )  # fmt: skip
+
+    runs = tile_runs(table.size, threads)
+    results = run_all(work, runs)
+    used = _move_together(runs, [int(r[0]) for r in results], values.dtype, table, words)
+    checksum = sum(int(r[1]) for r in results) % 2**64
+    return Body(table, words[:used], checksum), sum(int(r[2]) for r in results)
 
 
 def decode(
-    body: Body, step: float, out: Array, divisor: float = 1.0, reduced: bool = False
+    body: Body,
+    step: float,
+    out: Array,
+    divisor: float = 1.0,
+    reduced: bool = False,
+    threads: int = 1,
 ) -> None:
     """Decompress a body into `out`.
 
@@ -108,18 +121,15 @@ def decode(
     StreamError
         When it is damaged.
     """
-    status = decompress_tiles(
-        body.table,
-        body.words,
-        body.words.size,
-        np.uint64(body.checksum),
-        step,
-        divisor,
-        reduced,
-        out,
-    )
-    if status:
-        raise StreamError("damaged stream: a length or the checksum is wrong")
+
+    def work(run: slice) -> tuple[int, int]:
+        part = out[run.start * TILE : run.stop * TILE]
+        return decompress_tiles(
+            body.table[run], body.words, body.words.size, step, divisor, reduced, run.start, part
+        )
+
+    results = run_all(work, tile_runs(body.table.size, threads))
+    _check(body, [int(r[0]) for r in results], [int(r[1]) for r in results])
 
 
 def combine(
@@ -132,6 +142,7 @@ def combine(
     table: Array,
     words: Array,
     keep_small: bool,
+    threads: int = 1,
 ) -> Body:
     """Reduce two bodies of n values on one grid into the given arrays.
 
@@ -142,16 +153,48 @@ def combine(
     OverflowError
         When the codes of a sum outgrow the format.
     """
-    nwords, checksum, status = combine_tiles(
-        _OP_CODES[op], n, step, keep_small,
-        a.table, a.words, a.words.size, np.uint64(a.checksum),
-        b.table, b.words, b.words.size, np.uint64(b.checksum),
-        table, words, np.empty(0, dtype),
-    )  # fmt: skip
-    if status == combine_kernel.DAMAGED:
-        raise StreamError("damaged stream: a length or the checksum is wrong")
-    if status == combine_kernel.OVERFLOW:
+
+    def work(run: slice) -> tuple[int, int, int, int, int]:
+        room = words[_start(runs, run, dtype) :]
+        return combine_tiles(
+            _OP_CODES[op], min(n - run.start * TILE, (run.stop - run.start) * TILE), step,
+            keep_small, run.start,
+            a.table[run], a.words, a.words.size,
+            b.table[run], b.words, b.words.size,
+            table[run], room, np.empty(0, dtype),
+        )  # fmt: skip
+
+    runs = tile_runs(table.size, threads)
+    results = run_all(work, runs)
+    statuses = [int(r[2]) for r in results]
+    _check(a, statuses, [int(r[3]) for r in results])
+    _check(b, statuses, [int(r[4]) for r in results])
+    if combine_kernel.OVERFLOW in statuses:
         raise OverflowError(
             "the codes of a sum outgrow the format: too many streams, or too fine a bound"
         )
-    return Body(table, words[:nwords], int(checksum))
+    used = _move_together(runs, [int(r[0]) for r in results], dtype, table, words)
+    return Body(table, words[:used], sum(int(r[1]) for r in results) % 2**64)
+
+
+def _check(body: Body, statuses: list[int], checksums: list[int]) -> None:
+    if combine_kernel.DAMAGED in statuses or sum(checksums) % 2**64 != body.checksum:
+        raise StreamError("damaged stream: a length or the checksum is wrong")
+
+
+def _start(runs: list[slice], run: slice, dtype: np.dtype) -> int:
+    """Return the word where the room of a run of tiles starts."""
+    return run.start * TILE * dtype.itemsize // 4 + SLACK * runs.index(run)
+
+
+def _move_together(
+    runs: list[slice], used: list[int], dtype: np.dtype, table: Array, words: Array
+) -> int:
+    """Close the gaps between the records of several threads; returns the words in use."""
+    total = used[0] if used else 0
+    for run, count in zip(runs[1:], used[1:], strict=True):
+        start = _start(runs, run, dtype)
+        words[total : total + count] = words[start : start + count]
+        table[run] += np.uint64(total)
+        total += count
+    return total
