@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from zccl.info import Info
     from zccl.ops import AVG, MAX, MIN, SUM
     from zccl.options import Options
+    from zccl.pool import free_workspace
 
 __version__ = "0.1.0.dev0"
 
@@ -43,6 +44,7 @@ _HOMES = {
     "compress": "zccl.compression",
     "compress_bound": "zccl.compression",
     "decompress": "zccl.compression",
+    "free_workspace": "zccl.pool",
     "inspect": "zccl.compression",
     "reduce_streams": "zccl.compression",
 }
@@ -62,6 +64,7 @@ __all__ = [
     "compress",
     "compress_bound",
     "decompress",
+    "free_workspace",
     "inspect",
     "reduce_streams",
 ]

@@ -20,6 +20,8 @@ def host_array(array: Any, name: str) -> Array:
     TypeError
         When it is no array, is masked, or has a dtype that zccl cannot carry.
     """
+    if type(array) is np.ndarray and array.dtype.isnative and array.dtype in DTYPE_CODES:
+        return array
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(
             f"{name}: got a masked array, whose mask would be lost; pass array.filled(value)"
@@ -80,7 +82,7 @@ def from_values(values: Array, out: Array) -> None:
 def same_memory(a: Array, b: Array) -> bool:
     """Whether two arrays are one: same address, shape, strides and dtype."""
     return (
-        a.__array_interface__["data"] == b.__array_interface__["data"]
+        a.ctypes.data == b.ctypes.data
         and a.shape == b.shape
         and a.strides == b.strides
         and a.dtype == b.dtype

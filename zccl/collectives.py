@@ -20,12 +20,13 @@ from zccl.algorithms.ring import ring_allreduce
 from zccl.codecs.plain import PlainCodec, reduce_plain
 from zccl.codecs.quantised import QuantisedCodec
 from zccl.codecs.tiles import Grid
+from zccl.config import cpu_threads
 from zccl.info import Info
 from zccl.kernels.cpu.value_range import value_range
 from zccl.ops import Op
 from zccl.options import Options
 from zccl.plan import Plan, chunk_parts, plan_allreduce
-from zccl.reduction import Reduction
+from zccl.reduction import Reduction, Signature
 from zccl.transport.mpi import MpiTransport, transport_of
 from zccl.typing import Array
 
@@ -34,6 +35,8 @@ _ALGORITHMS: dict[str, Callable[[Link, list[list[slice]]], Steps]] = {
     "recursive_doubling": recursive_doubling_allreduce,
 }
 _MPI_OPS = {Op.SUM: MPI.SUM, Op.AVG: MPI.SUM, Op.MAX: MPI.MAX, Op.MIN: MPI.MIN}
+
+NO_GRID = Grid(0.0, 0.0)
 
 _log = logging.getLogger("zccl")
 
@@ -128,34 +131,35 @@ def allreduce(
     transport = transport_of(MPI.COMM_WORLD if comm is None else comm)
     call: Reduction | None = None
     fault: Exception | None = None
-    local_range = (math.inf, -math.inf)
+    arguments: dict[str, str] = {}
+    value_ends = (math.inf, -math.inf)
     try:
         if stream is not None:
             raise ValueError(f"stream: got {stream!r}, wanted None: the array is not on a GPU")
-        call = Reduction(sendbuf, recvbuf, op, error_bound, mode, algorithm, options)
-        if call.wants_range:
-            local_range = value_range(call.source, call.fill)
+        call = Reduction("allreduce", sendbuf, recvbuf, op, error_bound, mode, algorithm, options)
+        arguments = call.signature.arguments
+        if call.signature.wants_range:
+            value_ends = value_range(call.source, call.signature.fill)
     except Exception as error:
         fault = error
-    arguments = {} if call is None else call.arguments | {"collective": "allreduce"}
-    value_ends = agree(transport.comm, arguments, fault, local_range)
+    value_ends = agree(transport.comm, arguments, fault, value_ends)
     assert call is not None  # else there was a fault
 
     grid, promised = _common_grid(call, transport, *value_ends)
+    s = call.signature
     plan = plan_allreduce(
-        call.algorithm, call.source.nbytes, transport.size,
-        coded=grid.step > 0, exact=call.error_bound == 0 or call.codable,
-        one_node=transport.one_node, reproducible=call.options.reproducible,
+        s.algorithm, call.source.nbytes, transport.size,
+        coded=grid.step > 0, exact=s.error_bound == 0 or s.codable,
+        one_node=transport.one_node, reproducible=s.options.reproducible,
     )  # fmt: skip
-    _announce(transport, plan, call)
-    seconds = {"agree": time.perf_counter() - start}
-    info = (
-        _run_native(call, transport, plan)
-        if plan.algorithm == "native"
-        else _run_schedule(call, transport, plan, grid, promised)
-    )
+    _announce(transport, plan, s)
+    agreed = time.perf_counter()
+    if plan.algorithm == "native":
+        info = _run_native(call, transport, plan)
+    else:
+        info = _run_schedule(call, transport, plan, grid, promised)
     result = call.deliver()
-    info.seconds.update(seconds, total=time.perf_counter() - start)
+    info.seconds.update(agree=agreed - start, total=time.perf_counter() - start)
     return (result, info) if return_info else result
 
 
@@ -163,54 +167,49 @@ def _common_grid(
     call: Reduction, transport: MpiTransport, low: float, high: float
 ) -> tuple[Grid, float]:
     """Return the common grid, of step 0 where nothing is quantised, and the promised bound."""
-    if not call.codable or call.error_bound is None:
-        return Grid(0.0, 0.0), 0.0
-    assert isinstance(call.op, Op)  # others take no bound
-    size, budget = transport.size, call.options.error_budget
-    bound = errorbound.absolute_bound(call.error_bound, call.mode, low, high)
-    rank_bound = errorbound.rank_bound(bound, call.op, size, budget)
+    s = call.signature
+    if not s.codable or s.error_bound is None:
+        return NO_GRID, 0.0
+    assert isinstance(s.op, Op)  # others take no bound
+    size, budget = transport.size, s.options.error_budget
+    bound = errorbound.absolute_bound(s.error_bound, s.mode, low, high)
+    rank_bound = errorbound.rank_bound(bound, s.op, size, budget)
     step = errorbound.grid_step(rank_bound, call.source.dtype)
-    added = size if call.op in (Op.SUM, Op.AVG) else 1
-    grid = Grid(step, rank_bound, movement=False, ranks=added, rank=transport.rank, fill=call.fill)
-    return grid, errorbound.result_bound(bound, call.op, size, budget)
+    added = size if s.op in (Op.SUM, Op.AVG) else 1
+    grid = Grid(step, rank_bound, movement=False, ranks=added, rank=transport.rank, fill=s.fill)
+    return grid, errorbound.result_bound(bound, s.op, size, budget)
 
 
-def _announce(transport: MpiTransport, plan: Plan, call: Reduction) -> None:
+def _announce(transport: MpiTransport, plan: Plan, s: Signature) -> None:
     if transport.rank == 0 and _log.isEnabledFor(logging.INFO):
-        what = f"{call.arguments['op']} of {call.arguments['dtype']} {call.arguments['shape']}"
+        a = s.arguments
         _log.info(
-            "allreduce: %s over %d ranks: %s (%s)",
-            what,
-            transport.size,
-            plan.algorithm,
-            plan.reason,
-        )
+            "%s: %s of %s %s over %d ranks: %s (%s)",
+            a["collective"], a["op"], a["dtype"], a["shape"], transport.size, *plan,
+        )  # fmt: skip
 
 
 def _run_schedule(
     call: Reduction, transport: MpiTransport, plan: Plan, grid: Grid, promised: float
 ) -> Info:
     """Run one of zccl's own algorithms, on codes where there is a grid, else on plain values."""
-    source, target = call.source, call.target
+    source, target, s = call.source, call.target, call.signature
     codec: Codec
     if grid.step:
-        assert isinstance(call.op, Op)
-        codec = QuantisedCodec(source, target, grid, call.op)
+        assert isinstance(s.op, Op)
+        codec = QuantisedCodec(source, target, grid, s.op, cpu_threads(transport.local_size))
     else:
-        codec = PlainCodec(source, target, _plain_reduction(call.op), _divisor(call, transport))
-    chunks = chunk_parts(source.size, source.itemsize, transport.size, call.options.segment_nbytes)
+        divisor = float(transport.size) if s.op is Op.AVG else 1.0
+        codec = PlainCodec(source, target, _plain_reduction(s.op), divisor)
+    chunks = chunk_parts(source.size, source.itemsize, transport.size, s.options.segment_nbytes)
     link = Link(transport, codec)
     waited = run(_ALGORITHMS[plan.algorithm](link, chunks))
     link.check()
     return Info(
-        "allreduce", plan.algorithm, plan.reason, promised if grid.step else 0.0, grid.step,
-        source.nbytes, link.sent_nbytes, link.plain_nbytes, codec.escapes,
+        s.arguments["collective"], plan.algorithm, plan.reason, promised if grid.step else 0.0,
+        grid.step, source.nbytes, link.sent_nbytes, link.plain_nbytes, codec.escapes,
         {"code": codec.seconds, "wire": waited},
     )  # fmt: skip
-
-
-def _divisor(call: Reduction, transport: MpiTransport) -> float:
-    return float(transport.size) if call.op is Op.AVG else 1.0
 
 
 def _plain_reduction(op: Op | MPI.Op) -> Callable[[Array, Array], Array]:
@@ -232,13 +231,13 @@ def _plain_reduction(op: Op | MPI.Op) -> Callable[[Array, Array], Array]:
 def _run_native(call: Reduction, transport: MpiTransport, plan: Plan) -> Info:
     """Run MPI's own allreduce."""
     start = time.perf_counter()
-    source = MPI.IN_PLACE if np.may_share_memory(call.source, call.target) else call.source
-    op = _MPI_OPS[call.op] if isinstance(call.op, Op) else call.op
-    transport.comm.Allreduce(source, call.target, op)
-    if call.op is Op.AVG:
+    s = call.signature
+    op = _MPI_OPS[s.op] if isinstance(s.op, Op) else s.op
+    transport.comm.Allreduce(MPI.IN_PLACE if call.in_place else call.source, call.target, op)
+    if s.op is Op.AVG:
         np.divide(call.target, transport.size, out=call.target)
     sent = 2 * call.source.nbytes * (transport.size - 1) // transport.size
     return Info(
-        "allreduce", plan.algorithm, plan.reason, 0.0, 0.0, call.source.nbytes, sent, sent,
-        seconds={"code": 0.0, "wire": time.perf_counter() - start},
+        s.arguments["collective"], plan.algorithm, plan.reason, 0.0, 0.0, call.source.nbytes, sent,
+        sent, seconds={"code": 0.0, "wire": time.perf_counter() - start},
     )  # fmt: skip

@@ -20,6 +20,7 @@ from zccl.arrays import (
 from zccl.codecs import container, tiles
 from zccl.codecs.plain import reduce_plain
 from zccl.codecs.tiles import Body, Grid
+from zccl.config import cpu_threads
 from zccl.errors import StreamError
 from zccl.formats import CODED, CONSTANT, EXACT, FORM_NAMES, MAX_CODE_BITS, RAW, SAME, ZERO, Header
 from zccl.kernels.cpu.survey import survey_tiles
@@ -206,7 +207,7 @@ def _largest_on(grid: Grid, values: Array) -> float:
 def _encode(values: Array, grid: Grid) -> tuple[Body, int]:
     table = np.empty(tiles.tile_count(values.size), np.uint64)
     words = np.empty(tiles.room_nwords(values.size, values.dtype), np.uint32)
-    return tiles.encode(values, grid, table, words)
+    return tiles.encode(values, grid, table, words, cpu_threads())
 
 
 def decompress(stream: Bytes, out: Array | None = None) -> Array:
@@ -247,7 +248,9 @@ def decompress(stream: Bytes, out: Array | None = None) -> Array:
         coded = container.coded_body(header, body, _value_count(header))
         target = np.empty(header.shape, header.dtype) if out is None else out
         values = values_target(target)
-        tiles.decode(coded, header.step, values, reduced=header.contributors > 1)
+        tiles.decode(
+            coded, header.step, values, reduced=header.contributors > 1, threads=cpu_threads()
+        )
         from_values(values, target)
     else:
         elements = container.plain_elements(header, body)
@@ -414,7 +417,7 @@ def _reduce_coded(parts: list[tuple[Header, Bytes]], op: Op, step: float) -> Byt
     table = np.empty(tiles.tile_count(n), np.uint64)
     words = np.empty(tiles.room_nwords(n, dtype), np.uint32)
     x, y = bodies
-    total = tiles.combine(x, y, op, n, dtype, step, table, words, keep_small=False)
+    total = tiles.combine(x, y, op, n, dtype, step, table, words, False, cpu_threads())
     return container.write_coded(header, total)
 
 

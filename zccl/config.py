@@ -7,6 +7,7 @@ the logger `zccl`.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import tempfile
@@ -16,6 +17,30 @@ from pathlib import Path
 def environment(field: str) -> str | None:
     """Return the value of `ZCCL_<FIELD>`, or None when it is unset or empty."""
     return os.environ.get(f"ZCCL_{field.upper()}") or None
+
+
+# The variables that change what a call does.
+_OVERRIDES = tuple(
+    f"ZCCL_{field}"
+    for field in ("ALGORITHM", "ERROR_BUDGET", "FILL_VALUE", "REPRODUCIBLE", "SEGMENT_NBYTES")
+)
+
+
+def overrides() -> tuple[str | None, ...]:
+    """Return the variables that change what a call does: what a checked call was checked under."""
+    return tuple(map(os.environ.get, _OVERRIDES))
+
+
+@functools.lru_cache(64)
+def cpu_threads(processes: int = 1) -> int:
+    """Return how many threads one of so many processes of this machine should use.
+
+    `OMP_NUM_THREADS` where it is set, as batch systems do; else the cores that this process may run
+    on, shared evenly: launchers that do not pin leave all cores to each process.
+    """
+    text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    cores = len(os.sched_getaffinity(0))
+    return int(text) if text.isdigit() and int(text) else max(1, cores // processes)
 
 
 def cache_dir() -> Path:

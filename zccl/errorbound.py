@@ -5,6 +5,7 @@ Pure functions; docs/format.md section 2 has the arithmetic.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -90,6 +91,7 @@ def result_bound(error_bound: float, op: Op | None, ranks: int, budget: str) -> 
     return error_bound * ranks if op is Op.SUM and budget == "per_rank" else error_bound
 
 
+@functools.lru_cache(1024)
 def grid_step(bound: float, dtype: np.dtype) -> float:
     """Return the grid step for values that must keep `bound`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 from zccl.formats import TILE
@@ -40,6 +41,7 @@ def check_algorithm(algorithm: str) -> str:
     return algorithm
 
 
+@functools.lru_cache(1024)
 def plan_allreduce(
     algorithm: str,
     nbytes: int,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from zccl.arrays import (
     value_dtype,
     values_target,
 )
-from zccl.config import environment
+from zccl.config import environment, overrides
 from zccl.ops import Op
 from zccl.options import Options, effective_options
 from zccl.plan import check_algorithm
@@ -30,8 +31,9 @@ _PAIR_OPS = (MPI.MAXLOC, MPI.MINLOC)
 _REFUSED_OPS = (MPI.REPLACE, MPI.NO_OP, MPI.OP_NULL)
 
 
-class Reduction:
-    """A reduction's arguments; creating one raises what is wrong with them on this rank.
+@dataclass(frozen=True)
+class Signature:
+    """What is known of a reduction without its buffers; it must be equal on all ranks.
 
     Attributes
     ----------
@@ -45,52 +47,21 @@ class Reduction:
         With the environment's overrides.
     codable : bool
         Whether values may be quantised: a positive bound and a floating dtype.
-    source, target : 1-D ndarray
-        What this rank puts in, and the place for the result; one and the same where the call is in
-        place.
+    componentwise : bool
+        Whether the array is worked on as a row of values, else as one of elements.
+    arguments : dict of str to str
+        All of it in words.
     """
 
-    def __init__(
-        self,
-        sendbuf: Any,
-        recvbuf: Any,
-        op: MPI.Op | Op,
-        error_bound: float | None,
-        mode: str,
-        algorithm: str,
-        options: Options | None,
-    ):
-        self.options = effective_options(options)
-        self.algorithm = check_algorithm(environment("algorithm") or algorithm)
-        self.error_bound = errorbound.check_error_bound(error_bound)
-        self.mode = errorbound.check_mode(mode)
-        send, self._result = _buffers(sendbuf, recvbuf)
-        dtype = send.dtype
-        self.op = _check_op(op, dtype, self.error_bound)
-        floating = value_dtype(dtype) is not None
-        self.codable = floating and bool(self.error_bound)
-        self._componentwise = floating and (isinstance(self.op, Op) or dtype == np.float16)
-        if self._componentwise:
-            self.source = to_values(send)
-            self.target = values_target(self._result)
-        else:
-            self.source = np.ascontiguousarray(send).reshape(-1)
-            own = self._result.flags.c_contiguous and self._result.dtype.isnative
-            self.target = self._result.reshape(-1) if own else np.empty_like(self.source)
-        if np.may_share_memory(self.source, self.target) and not same_memory(
-            self.source, self.target
-        ):
-            self.source = self.source.copy()
-        self.arguments = {
-            "collective": "",
-            "dtype": str(dtype),
-            "shape": str(send.shape),
-            "op": _op_name(self.op),
-            "error_bound": repr(self.error_bound),
-            "mode": self.mode,
-            "algorithm": self.algorithm,
-            "options": repr(self.options),
-        }
+    op: Op | MPI.Op
+    error_bound: float | None
+    mode: str
+    algorithm: str
+    options: Options
+    codable: bool
+    componentwise: bool
+    arguments: dict[str, str]
+    given_op: Op | MPI.Op
 
     @property
     def fill(self) -> float:
@@ -102,9 +73,116 @@ class Reduction:
         """Whether the bound counts in the value range."""
         return self.codable and self.mode == "rel"
 
+
+# Checks cost more than a small message, and programs repeat their calls.
+_known: dict[Any, Signature] = {}
+MAX_KNOWN = 1024
+
+
+def signature(
+    collective: str,
+    array: Array,
+    op: MPI.Op | Op,
+    error_bound: float | None,
+    mode: str,
+    algorithm: str,
+    options: Options | None,
+) -> Signature:
+    """Check the arguments of a reduction of `array`; raises what is wrong with them."""
+    key = (
+        collective, array.dtype, array.shape, id(op), error_bound, type(error_bound), mode,
+        algorithm, options, overrides(),
+    )  # fmt: skip
+    try:
+        found = _known.get(key)
+    except TypeError:  # something unhashable, which the checks will name
+        found = None
+    if found is None or found.given_op is not op:
+        found = _check(collective, array, op, error_bound, mode, algorithm, options)
+        if len(_known) >= MAX_KNOWN:
+            _known.clear()
+        _known[key] = found
+    return found
+
+
+def _check(
+    collective: str,
+    array: Array,
+    op: MPI.Op | Op,
+    error_bound: float | None,
+    mode: str,
+    algorithm: str,
+    options: Options | None,
+) -> Signature:
+    options = effective_options(options)
+    algorithm = check_algorithm(environment("algorithm") or algorithm)
+    bound = errorbound.check_error_bound(error_bound)
+    errorbound.check_mode(mode)
+    known = _check_op(op, array.dtype, bound)
+    floating = value_dtype(array.dtype) is not None
+    arguments = {
+        "collective": collective,
+        "dtype": str(array.dtype),
+        "shape": str(array.shape),
+        "op": _op_name(known),
+        "error_bound": repr(bound),
+        "mode": mode,
+        "algorithm": algorithm,
+        "options": repr(options),
+    }
+    componentwise = floating and (isinstance(known, Op) or array.dtype == np.float16)
+    return Signature(
+        known,
+        bound,
+        mode,
+        algorithm,
+        options,
+        floating and bool(bound),
+        componentwise,
+        arguments,
+        op,
+    )
+
+
+class Reduction:
+    """A reduction with its buffers; creating one raises what is wrong with them on this rank.
+
+    Attributes
+    ----------
+    signature : Signature
+        The arguments.
+    source, target : 1-D ndarray
+        What this rank puts in, and the place for the result; one and the same where the call is in
+        place.
+    """
+
+    def __init__(
+        self,
+        collective: str,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: MPI.Op | Op,
+        error_bound: float | None,
+        mode: str,
+        algorithm: str,
+        options: Options | None,
+    ):
+        send, self._result = _buffers(sendbuf, recvbuf)
+        self.signature = signature(collective, send, op, error_bound, mode, algorithm, options)
+        if self.signature.componentwise:
+            self.source = to_values(send)
+            self.target = values_target(self._result)
+        else:
+            self.source = np.ascontiguousarray(send).reshape(-1)
+            own = self._result.flags.c_contiguous and self._result.dtype.isnative
+            self.target = self._result.reshape(-1) if own else np.empty_like(self.source)
+        self.in_place = same_memory(self.source, self.target)
+        if not self.in_place and np.may_share_memory(self.source, self.target):
+            self.source = self.source.copy()
+
     def deliver(self) -> Array:
         """Put the target into the user's result and return that."""
-        if self._componentwise:
+        if self.signature.componentwise:
             from_values(self.target, self._result)
         elif not np.may_share_memory(self.target, self._result):
             self._result[...] = self.target.reshape(self._result.shape)

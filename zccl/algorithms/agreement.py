@@ -7,8 +7,11 @@ of the value range. Texts move on the failure path only.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import math
+from array import array
 from typing import NoReturn
 
 import numpy as np
@@ -34,7 +37,7 @@ def agree(
     comm: MPI.Intracomm,
     arguments: dict[str, str],
     fault: Exception | None,
-    value_range: tuple[float, float] = (np.inf, -np.inf),
+    value_range: tuple[float, float] = (math.inf, -math.inf),
 ) -> tuple[float, float]:
     """Return the value range over all ranks when all give the same arguments and none has a fault.
 
@@ -56,19 +59,20 @@ def agree(
     ValueError
         When the arguments differ.
     """
-    key = _hash(arguments)
+    key = _hash(tuple(arguments.values()))
     low, high = value_range
-    mine = np.array([0 if fault is None else comm.size - comm.rank, key, -key, -low, high])
-    everyone = np.empty_like(mine)
-    comm.Allreduce(mine, everyone, MPI.MAX)
-    if everyone[0]:
-        _raise_fault(comm, comm.size - int(everyone[0]), fault)
-    if everyone[1] != -everyone[2]:
+    status = 0.0 if fault is None else float(comm.size - comm.rank)
+    record = array("d", (status, key, -key, -low, high))
+    comm.Allreduce(MPI.IN_PLACE, record, MPI.MAX)
+    if record[0]:
+        _raise_fault(comm, comm.size - int(record[0]), fault)
+    if record[1] != -record[2]:
         _raise_difference(comm, arguments)
-    return float(-everyone[3]), float(everyone[4])
+    return -record[3], record[4]
 
 
-def _hash(arguments: dict[str, str]) -> float:
+@functools.lru_cache(1024)
+def _hash(arguments: tuple[str, ...]) -> float:
     """48 bits, which a float64 holds exactly."""
     text = f"{VERSION}{arguments}".encode()
     return float(int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "little"))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 
 import numpy as np
 
+from zccl import pool
 from zccl.algorithms.protocols import Codec, Pending, Transport
 from zccl.errors import TransportError
 from zccl.typing import Bytes
@@ -40,17 +41,18 @@ class Link:
         self._tag = transport.next_tag()
         self._sends: deque[Pending] = deque()
 
-    def send(self, message: Bytes, dest: int, part: slice) -> None:
-        """Start to send the message of a part."""
+    def send(self, message: Bytes, dest: int, part: slice) -> Pending:
+        """Start to send the message of a part; `finish_sends` waits for it in any case."""
         self.sent_nbytes += message.nbytes
         self.plain_nbytes += (part.stop - part.start) * self._codec.itemsize
-        self._sends.append(self._transport.isend(message, dest, self._tag))
         while self._sends and self._sends[0].done():  # lets go of their buffers
             self._sends.popleft()
+        self._sends.append(self._transport.isend(message, dest, self._tag))
+        return self._sends[-1]
 
     def receive(self, source: int, part: slice) -> Pending:
         """Start to receive the message of a part."""
-        buffer = np.empty(self._codec.max_nbytes(part), np.uint8)
+        buffer = pool.take(self._codec.max_nbytes(part))
         return self._transport.irecv(buffer, source, self._tag)
 
     def finish_sends(self) -> Steps:

@@ -28,11 +28,11 @@ def recursive_doubling_allreduce(link: Link, chunks: list[list[slice]]) -> Steps
     else:
         sums = [link.encode(part) for part in parts]
         if schedule.folds_from is not None:
-            yield from _take_in(link, schedule.folds_from, parts, sums)
+            inbox = Inbox(link, schedule.folds_from, parts)
+            for k, part in enumerate(parts):
+                sums[k] = link.combine((yield from inbox.take()), sums[k], part)
         for partner in schedule.partners:
-            for part, message in zip(parts, sums, strict=True):
-                link.send(message, partner, part)
-            yield from _take_in(link, partner, parts, sums)
+            yield from _exchange(link, partner, parts, sums)
         for part, message in zip(parts, sums, strict=True):
             if schedule.folds_from is not None:
                 link.send(message, schedule.folds_from, part)
@@ -40,9 +40,14 @@ def recursive_doubling_allreduce(link: Link, chunks: list[list[slice]]) -> Steps
     yield from link.finish_sends()
 
 
-def _take_in(link: Link, source: int, parts: list[slice], sums: list[Bytes]) -> Steps:
-    """Add the messages of another rank to one's own."""
-    inbox = Inbox(link, source, parts)
+def _exchange(link: Link, partner: int, parts: list[slice], sums: list[Bytes]) -> Steps:
+    """Give one's own messages to a partner and add the partner's to them.
+
+    A message is kept until it has left, so at most one more than the array's worth lives here: the
+    partner always has receives posted ahead.
+    """
+    inbox = Inbox(link, partner, parts)
+    sends = [link.send(message, partner, part) for part, message in zip(parts, sums, strict=True)]
     for k, part in enumerate(parts):
-        message = yield from inbox.take()
-        sums[k] = link.combine(message, sums[k], part)
+        sums[k] = link.combine((yield from inbox.take()), sums[k], part)
+        yield sends[k]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from zccl import pool
 from zccl.ops import Op
 from zccl.typing import Array, Bytes
 
@@ -66,7 +67,9 @@ class PlainCodec:
 
     def encode(self, part: slice) -> Bytes:
         """Return the message of one's own elements."""
-        return self._source[part].copy().view(np.uint8)
+        message = pool.take(self.max_nbytes(part))
+        message[:] = self._source[part].view(np.uint8)
+        return message
 
     def combine(self, a: Bytes, b: Bytes, part: slice) -> Bytes:
         """Reduce two messages of the same elements."""

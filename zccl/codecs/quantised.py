@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 
+from zccl import pool
 from zccl.codecs import tiles
 from zccl.codecs.tiles import Body, Grid, tile_count
 from zccl.errors import StreamError
@@ -27,14 +28,17 @@ class QuantisedCodec:
         The common grid of all ranks, with this rank.
     op : Op
         The reduction of a hop.
+    threads : int
+        Cores to work on.
     """
 
-    def __init__(self, source: Array, target: Array, grid: Grid, op: Op):
+    def __init__(self, source: Array, target: Array, grid: Grid, op: Op, threads: int = 1):
         self._source = source
         self._target = target
         self._grid = grid
         self._op = op
         self._dtype = source.dtype
+        self._threads = threads
         self._divisor = float(grid.ranks) if op is Op.AVG else 1.0
         self.count = source.size
         self.itemsize = source.dtype.itemsize
@@ -49,18 +53,19 @@ class QuantisedCodec:
     def encode(self, part: slice) -> Bytes:
         """Return the message of one's own values."""
         start = time.perf_counter()
-        message = np.empty(self.max_nbytes(part), np.uint8)
-        body, raw = tiles.encode(self._source[part], self._grid, *self._split(message, part))
+        message = pool.take(self.max_nbytes(part))
+        table, words = self._split(message, part)
+        body, raw = tiles.encode(self._source[part], self._grid, table, words, self._threads)
         self.escapes += int(raw)
         return self._finish(message, body, start)
 
     def combine(self, a: Bytes, b: Bytes, part: slice) -> Bytes:
         """Reduce two messages of the same values."""
         start = time.perf_counter()
-        message = np.empty(self.max_nbytes(part), np.uint8)
+        message = pool.take(self.max_nbytes(part))
         body = tiles.combine(
             self._open(a, part), self._open(b, part), self._op, part.stop - part.start, self._dtype,
-            self._grid.step, *self._split(message, part), keep_small=True,
+            self._grid.step, *self._split(message, part), keep_small=True, threads=self._threads,
         )  # fmt: skip
         return self._finish(message, body, start)
 
@@ -68,12 +73,9 @@ class QuantisedCodec:
         """Put the values of a message in their place."""
         start = time.perf_counter()
         tiles.decode(
-            self._open(message, part),
-            self._grid.step,
-            self._target[part],
-            self._divisor,
-            reduced=True,
-        )
+            self._open(message, part), self._grid.step, self._target[part], self._divisor,
+            reduced=True, threads=self._threads,
+        )  # fmt: skip
         self.seconds += time.perf_counter() - start
 
     def _split(self, message: Bytes, part: slice) -> tuple[Array, Array]:
@@ -86,8 +88,9 @@ class QuantisedCodec:
         return Body(*self._split(message, part), int(message[:8].view(np.uint64)[0]))
 
     def _finish(self, message: Bytes, body: Body, start: float) -> Bytes:
-        """Copy a message to its length, so that the room for the worst case is free again."""
+        """Copy a message to its length: the room for the worst case goes back to the pool."""
         message[:8].view(np.uint64)[0] = body.checksum
-        result = message[: 8 + body.nbytes].copy()
+        result = pool.take(8 + body.nbytes)
+        result[:] = message[: result.size]
         self.seconds += time.perf_counter() - start
         return result

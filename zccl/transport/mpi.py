@@ -14,17 +14,21 @@ class Pending:
     __slots__ = ("_buffer", "_request", "_status")
 
     def __init__(self, request: MPI.Request, buffer: Bytes):
-        self._request = request
+        self._request: MPI.Request | None = request
         self._buffer = buffer  # kept alive until the message is done
         self._status = MPI.Status()
 
     def done(self) -> bool:
         """Whether it has arrived, or left its buffer."""
-        return bool(self._request.Test(self._status))
+        if self._request is not None and self._request.Test(self._status):
+            self._request = None
+        return self._request is None
 
     def wait(self) -> None:
         """Block until it has arrived, or left its buffer."""
-        self._request.Wait(self._status)
+        if self._request is not None:
+            self._request.Wait(self._status)
+            self._request = None
 
     def message(self) -> Bytes:
         """Return what was received."""
@@ -40,8 +44,10 @@ class MpiTransport:
         Private duplicate of the user's communicator.
     rank, size : int
         Of this process and of the communicator.
+    local_size : int
+        Ranks that share memory with this one.
     one_node : bool
-        Whether all ranks share memory.
+        Whether all ranks do.
     """
 
     def __init__(self, comm: MPI.Intracomm):
@@ -49,6 +55,7 @@ class MpiTransport:
         self.rank = self.comm.rank
         self.size = self.comm.size
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_size = node.size
         self.one_node = node.size == self.size
         node.Free()
         self._tag = 0
