@@ -28,7 +28,8 @@ def _constant(kind, values):
     return ir.Constant(ir.VectorType(kind, len(values)), list(values))
 
 
-def _splat(b, value, lanes):
+def splat(b, value, lanes):
+    """Emit a vector of equal lanes."""
     vector = ir.VectorType(value.type, lanes)
     one = b.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(I32, 0))
     return b.shuffle_vector(one, one, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
@@ -71,17 +72,17 @@ def _unpack(b, source, w):
     k w half a byte later.
     """
     shifts = b.zext(
-        b.mul(_constant(I32, [0, 1, 2, 3]), _splat(b, b.trunc(w, I32), 4)), ir.VectorType(I64, 4)
+        b.mul(_constant(I32, [0, 1, 2, 3]), splat(b, b.trunc(w, I32), 4)), ir.VectorType(I64, 4)
     )
     half_byte = b.shl(b.and_(w, ir.Constant(I64, 1)), ir.Constant(I64, 2))
-    odd_shifts = b.add(shifts, _splat(b, half_byte, 4))
-    mask = _splat(b, b.sub(b.shl(ir.Constant(I64, 1), w), ir.Constant(I64, 1)), 4)
+    odd_shifts = b.add(shifts, splat(b, half_byte, 4))
+    mask = splat(b, b.sub(b.shl(ir.Constant(I64, 1), w), ir.Constant(I64, 1)), 4)
     quads = []
     for k in range(4):
         at = b.lshr(b.mul(w, ir.Constant(I64, k)), ir.Constant(I64, 1))
-        fields = _splat(b, _load(b, b.add(source, at), I64), 4)
+        fields = splat(b, _load(b, b.add(source, at), I64), 4)
         quads.append(b.and_(b.lshr(fields, odd_shifts if k & 1 else shifts), mask))
-    offset = _splat(b, _offset(b, w), 8)
+    offset = splat(b, _offset(b, w), 8)
     halves = []
     for k in (0, 2):
         low = b.bitcast(quads[k], ir.VectorType(I32, 8))
@@ -106,9 +107,9 @@ def _scan_scale(b, halves, kind, before, step, target):
     low, high = _scan_8(b, halves[0]), _scan_8(b, halves[1])
     high = b.add(high, _shuffle(b, low, low, [7] * 8))
     if kind == "small":
-        start, scale = _splat(b, b.trunc(before, I32), 8), _splat(b, b.fptrunc(step, F32), 8)
+        start, scale = splat(b, b.trunc(before, I32), 8), splat(b, b.fptrunc(step, F32), 8)
     else:
-        start, scale = _splat(b, b.sitofp(before, F64), 8), _splat(b, step, 8)
+        start, scale = splat(b, b.sitofp(before, F64), 8), splat(b, step, 8)
     for k, v in enumerate((low, high)):
         if kind == "small":
             y = b.fmul(b.sitofp(b.add(v, start), ir.VectorType(F32, 8)), scale)
@@ -148,11 +149,11 @@ def pack_16(typing_context, differences, width, target):
 
     def codegen(context, b, sig, a):
         d, w, to = _load(b, a[0], I32, 16), a[1], a[2]
-        fields = b.bitcast(b.add(d, _splat(b, _offset(b, w), 16)), ir.VectorType(I64, 8))
-        upper = b.shl(b.lshr(fields, _constant(I64, [32] * 8)), _splat(b, w, 8))
+        fields = b.bitcast(b.add(d, splat(b, _offset(b, w), 16)), ir.VectorType(I64, 8))
+        upper = b.shl(b.lshr(fields, _constant(I64, [32] * 8)), splat(b, w, 8))
         pairs = b.or_(b.and_(fields, _constant(I64, [0xFFFFFFFF] * 8)), upper)
         upper = b.shl(
-            _shuffle(b, pairs, pairs, [1, 3, 5, 7]), _splat(b, b.shl(w, ir.Constant(I64, 1)), 4)
+            _shuffle(b, pairs, pairs, [1, 3, 5, 7]), splat(b, b.shl(w, ir.Constant(I64, 1)), 4)
         )
         quads = b.or_(_shuffle(b, pairs, pairs, [0, 2, 4, 6]), upper)
         w4 = b.shl(w, ir.Constant(I64, 2))
