@@ -1,196 +1,35 @@
-"""Hops: two compressed rows reduced into one, in codes (docs/format.md section 7)."""
-
-from collections import namedtuple
+"""Hops: a compressed row and another one, or values, into one (docs/format.md section 7)."""
 
 import numpy as np
 
-from zccl.formats import BLOCK, BLOCKS, ESCAPES, MAX_DISTANCE, MAX_SUM, RAW, SMALL, TILE
+from zccl.formats import RAW, TILE
 from zccl.kernels.cpu._compile import helper, kernel
 from zccl.kernels.cpu.checksum import tile_checksum
-from zccl.kernels.cpu.compress import chain, encode, make_scratch
-from zccl.kernels.cpu.decompress import decode_sums
-from zccl.kernels.cpu.escapes import apply_entries, entry_run, merge_entries
-from zccl.kernels.cpu.memory import address
+from zccl.kernels.cpu.compress import (
+    EXACT,
+    WINDOWS,
+    encode,
+    make_quantiser,
+    make_scratch,
+    quantise_exactly,
+    quantise_quickly,
+)
+from zccl.kernels.cpu.hop import SUM, TOO_LONG, combine_records, make_operand, sum_local
 from zccl.kernels.cpu.record import (
     MAX_RECORD_NWORDS,
-    allowance,
-    coded_nwords,
-    entry_nwords,
     open_record,
-    put_coded,
-    put_raw,
-    read_codes,
     split_entry,
     table_entry,
 )
-from zccl.kernels.cpu.stages import NARROW, OVERRUN, add_16, unpack_add_16, unpack_block
 
-SUM, MAX, MIN = 0, 1, 2
 GOOD, DAMAGED, OVERFLOW = 0, 1, 2
-TOO_LONG = -1  # a coded sum that outgrows its allowance
-
-# Arrays for the work on one tile of one operand.
-Operand = namedtuple("Operand", "widths differences codes coded values spare")
 
 
 @helper
-def make_operand():
-    """Arrays for the work on one tile of one operand."""
-    return Operand(
-        np.empty(BLOCKS, np.uint8),
-        np.empty(TILE, np.int32),
-        np.empty(TILE, np.int64),
-        np.empty(TILE, np.bool_),
-        np.empty(TILE, np.float64),
-        np.empty(MAX_RECORD_NWORDS + OVERRUN, np.uint32),
-    )
-
-
-@helper
-def add_blocks(a, widths_a, b, widths_b, scratch_a, scratch_b, sums, widths):
-    """Add the differences of two coded records; returns the largest width of the sums."""
-    at_a = a.blocks
-    at_b = b.blocks
-    target = address(sums)
-    largest = np.int64(0)
-    for k in range(BLOCKS):
-        wide_a = np.int64(widths_a[k])
-        wide_b = np.int64(widths_b[k])
-        if max(wide_a, wide_b) <= NARROW or NARROW < 0:
-            width = unpack_add_16(at_a, wide_a, at_b, wide_b, target)
-        else:
-            unpack_block(at_a, wide_a, address(scratch_a))
-            unpack_block(at_b, wide_b, address(scratch_b))
-            width = add_16(address(scratch_a), address(scratch_b), target)
-        widths[k] = width
-        largest = max(largest, width)
-        at_a += 2 * wide_a
-        at_b += 2 * wide_b
-        target += 4 * BLOCK
-    return largest
-
-
-@helper
-def in_range(code):
-    """Whether a sum of codes keeps to 53 bits."""
-    return -MAX_SUM < code < MAX_SUM
-
-
-@helper
-def sum_coded(a, op_a, b, op_b, s, keep_small, m, value_words, words, at):
-    """Sum of two coded records; returns (words, kind), words 0 when codes outgrow the format."""
-    base = a.base + b.base
-    if not (in_range(a.base) and in_range(b.base) and in_range(base)):
-        return 0, 0
-    largest = add_blocks(
-        a, op_a.widths, b, op_b.widths, op_a.differences, op_b.differences, s.differences, s.widths
-    )
-    if largest > 31:
-        return 0, 0
-    entries = a.entries + b.entries
-    if entries and coded_nwords(base, s.widths, entries, value_words) > allowance(m, value_words):
-        return TOO_LONG, 0
-    small = keep_small and (a.kind & b.kind & SMALL) != 0
-    place = address(words) + 4 * at
-    nwords, kind = put_coded(place, base, s.differences, s.widths, small)
-    if entries:
-        target = place + 4 * nwords
-        nwords += merge_entries(a.escapes, a.entries, b.escapes, b.entries, value_words, target)
-        kind |= ESCAPES
-    return nwords, kind
-
-
-@helper
-def wins(op, a, b):
-    """Whether a beats b: NaN beats numbers, -0 < +0, and a tie is not won."""
-    if b != b:
-        return False
-    if a != a:
-        return True
-    if a == 0 and b == 0:
-        a = np.copysign(1.0, a)
-        b = np.copysign(1.0, b)
-    return a > b if op == MAX else a < b
-
-
-@helper
-def open_extremes(record, operand, m, value_words, step, one):
-    """Values of a coded record as float64 and which of them are codes.
-
-    Returns False when it is damaged. What escaped may be a sum already; it is rounded as it will be
-    at the end.
-    """
-    read_codes(record, operand.widths, operand.differences, operand.codes)
-    for j in range(m):
-        operand.coded[j] = True
-        operand.values[j] = np.float64(operand.codes[j]) * step
-    good = apply_entries(
-        record.escapes, record.entries, m, value_words, one, operand.codes, step, operand.values
-    )
-    at = record.escapes
-    for _ in range(record.entries if good else 0):
-        start, stop = entry_run(at, m)
-        for j in range(start, stop):
-            if operand.coded[j]:
-                operand.coded[j] = False
-                operand.values[j] = np.float64(one.dtype.type(operand.values[j]))
-        at += 4 * entry_nwords(value_words)
-    return good
-
-
-@helper
-def select_extremes(op, a, b, out):
-    """Winners of two coded tiles into the codes and flags of a, and into `out` as values.
-
-    A tie between a code and an escaped value keeps the code, so that any order of hops ends alike.
-    """
-    for j in range(out.size):
-        b_wins = wins(op, b.values[j], a.values[j])
-        tie = not b_wins and not wins(op, a.values[j], b.values[j])
-        if b_wins or (tie and b.coded[j]):
-            a.codes[j] = b.codes[j]
-            a.coded[j] = b.coded[j]
-            out[j] = out.dtype.type(b.values[j])
-        else:
-            out[j] = out.dtype.type(a.values[j])
-        if out[j] != out[j]:
-            out[j] = np.nan
-
-
-@helper
-def encode_extremes(codes, coded, bits, value_words, s, words, at):
-    """Code the winners that are codes and near the first one; returns (words, kind)."""
-    m = bits.size // value_words
-    base = np.int64(0)
-    for j in range(m):
-        if coded[j]:
-            base = codes[j]
-            break
-    largest = abs(base)
-    for j in range(m):
-        near = coded[j] and abs(codes[j] - base) <= MAX_DISTANCE
-        s.flags[j] = np.int32(near)
-        s.low[j + 1] = np.int32(codes[j])
-        if near:
-            largest = max(largest, abs(codes[j]))
-    escaped = chain(m, base, s)
-    small = value_words == 1 and largest <= 2**24
-    return encode(bits, value_words, base, escaped, small, 0, s, words, at)
-
-
-@helper
-def combine_values(op, a, b, out):
-    """Sum or winners of two rows of float64 values, rounded once; NaN loses its payload."""
-    for j in range(out.size):
-        if op == SUM:
-            value = a[j] + b[j]
-        elif wins(op, b[j], a[j]):
-            value = b[j]
-        else:
-            value = a[j]
-        out[j] = out.dtype.type(value)
-        if out[j] != out[j]:
-            out[j] = np.nan
+def record_checksum(words, entry, tile):
+    """Return what a record whose lengths were checked adds to the checksum."""
+    first, nwords, kind = split_entry(entry)
+    return tile_checksum(words, first, nwords, kind, tile)
 
 
 @kernel
@@ -225,50 +64,109 @@ def combine_tiles(
     s = make_scratch()
     out = np.empty(TILE, probe.dtype)
     one = np.empty(1, probe.dtype)
-    out_bits = out.view(np.uint32)
     used = 0
     checksum = np.uint64(0)
     found_a = np.uint64(0)
     found_b = np.uint64(0)
-    overflow = False
+    status = GOOD
     for tile in range(table.size):
         m = min(TILE, n - TILE * tile)
         a = open_record(table_a[tile], words_a, nwords_a, m, value_words, op_a.widths, op_a.spare)
         b = open_record(table_b[tile], words_b, nwords_b, m, value_words, op_b.widths, op_b.spare)
         if a.nwords < 0 or b.nwords < 0:
             return used, checksum, DAMAGED, found_a, found_b
-        first_a = split_entry(table_a[tile])[0]
-        first_b = split_entry(table_b[tile])[0]
-        found_a += tile_checksum(words_a, first_a, a.nwords, a.kind, first_tile + tile)
-        found_b += tile_checksum(words_b, first_b, b.nwords, b.kind, first_tile + tile)
-        raw = ((a.kind | b.kind) & RAW) != 0
-        nwords = TOO_LONG
-        kind = 0
-        good = True
-        if op == SUM and not raw:
-            nwords, kind = sum_coded(a, op_a, b, op_b, s, keep_small, m, value_words, words, used)
-            overflow |= nwords == 0  # the other tiles still count for the checksums
-        elif not raw:
-            good = open_extremes(a, op_a, m, value_words, step, one)
-            good &= open_extremes(b, op_b, m, value_words, step, one)
-            select_extremes(op, op_a, op_b, out[:m])
-            nwords, kind = encode_extremes(
-                op_a.codes, op_a.coded, out_bits[: m * value_words], value_words, s, words, used
-            )
-        if nwords == TOO_LONG:
-            good = decode_sums(
-                a, m, value_words, op_a.widths, op_a.differences, op_a.codes, step, one, out[:m],
-                op_a.values,
-            )  # fmt: skip
-            good &= decode_sums(
-                b, m, value_words, op_b.widths, op_b.differences, op_b.codes, step, one, out[:m],
-                op_b.values,
-            )  # fmt: skip
-            combine_values(op, op_a.values, op_b.values, out[:m])
-            nwords, kind = put_raw(words, used, out_bits[: m * value_words], value_words)
-        if not good:
+        found_a += record_checksum(words_a, table_a[tile], first_tile + tile)
+        found_b += record_checksum(words_b, table_b[tile], first_tile + tile)
+        nwords, kind = combine_records(
+            op, a, op_a, b, op_b, s, m, value_words, step, keep_small, out[:m], one, words, used
+        )
+        if nwords < 0:
             return used, checksum, DAMAGED, found_a, found_b
+        if nwords == 0:
+            status = OVERFLOW  # the other tiles still count for the checksums
         table[tile] = table_entry(used, nwords, kind)
         checksum += tile_checksum(words, used, nwords, kind, first_tile + tile)
         used += nwords
-    return used, checksum, OVERFLOW if overflow else GOOD, found_a, found_b
+    return used, checksum, status, found_a, found_b
+
+
+@kernel
+def combine_with_values(
+    op, values, step, ranks, rank, fill, first_tile,
+    table_b, words_b, nwords_b,
+    table, words,
+):  # fmt: skip
+    """Reduce a row of values, quantised on the fly, and a compressed row on the same grid.
+
+    The result is that of `compress_tiles` for a reduction followed by `combine_tiles`.
+
+    Parameters
+    ----------
+    op : 0 sum, 1 maximum, 2 minimum
+    values, step, ranks, rank, fill, first_tile : as for `compress_tiles`
+    table_b, words_b, nwords_b : operand as `compress_tiles` or these kernels wrote it
+    table, words : result, written; `words` has room for each tile's allowance and `OVERRUN` bytes
+        more
+
+    Returns
+    -------
+    (words used, checksum, status, checksum of b, number of values that travel as raw bits); as for
+    `combine_tiles`
+    """
+    value_words = values.itemsize // 4
+    all_bits = values.view(np.uint32)
+    largest_value = np.float64(np.finfo(values.dtype).max)
+    fill = np.float64(values.dtype.type(fill))
+    p = make_quantiser(value_words, largest_value, step, 0.0, False, ranks, fill)
+    named_fill = fill == fill
+    op_a = make_operand()
+    op_b = make_operand()
+    s = make_scratch()
+    own = np.empty(MAX_RECORD_NWORDS, np.uint32)
+    out = np.empty(TILE, values.dtype)
+    one = np.empty(1, values.dtype)
+    used = 0
+    checksum = np.uint64(0)
+    found_b = np.uint64(0)
+    raw_values = 0
+    status = GOOD
+    way = WINDOWS
+    for tile in range(table.size):
+        x = values[TILE * tile : TILE * (tile + 1)]
+        m = x.size
+        b = open_record(table_b[tile], words_b, nwords_b, m, value_words, op_b.widths, op_b.spare)
+        if b.nwords < 0:
+            return used, checksum, DAMAGED, found_b, raw_values
+        found_b += record_checksum(words_b, table_b[tile], first_tile + tile)
+        base = np.int64(0)
+        small = value_words == 1
+        escaped = 0
+        kind = 0
+        if m == TILE and not named_fill:
+            way, base = quantise_quickly(x, value_words, p, way, s.low)
+        else:
+            way = EXACT
+        nwords = TOO_LONG
+        if way != EXACT and op == SUM and not b.kind & RAW:
+            nwords, kind = sum_local(base, b, op_b, s, m, value_words, words, used)
+        if nwords == TOO_LONG:
+            if way == EXACT:
+                base, escaped, largest = quantise_exactly(x, p, s)
+                small = value_words == 1 and max(largest, abs(base)) <= p.small_code
+                way = EXACT if escaped else WINDOWS
+            bits = all_bits[TILE * tile * value_words : (TILE * tile + m) * value_words]
+            nwords, kind = encode(bits, value_words, base, escaped, small, rank, s, own, 0)
+            raw_values += m if kind & RAW else escaped
+            entry = table_entry(0, nwords, kind)
+            a = open_record(entry, own, nwords, m, value_words, op_a.widths, op_a.spare)
+            nwords, kind = combine_records(
+                op, a, op_a, b, op_b, s, m, value_words, step, True, out[:m], one, words, used
+            )
+        if nwords < 0:
+            return used, checksum, DAMAGED, found_b, raw_values
+        if nwords == 0:
+            status = OVERFLOW
+        table[tile] = table_entry(used, nwords, kind)
+        checksum += tile_checksum(words, used, nwords, kind, first_tile + tile)
+        used += nwords
+    return used, checksum, status, found_b, raw_values

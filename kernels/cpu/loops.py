@@ -88,6 +88,18 @@ def unpack_add_16(source_a, width_a, source_b, width_b, differences):
 
 
 @helper
+def difference_add_16(codes, source, width, differences):
+    """Add the differences of 16 codes to those of a block; returns the width of the sums."""
+    folded = np.uint32(0)
+    for j in range(BLOCK):
+        own = np.int64(load_32(codes + 4 * j)) - np.int64(load_32(codes + 4 * j - 4))
+        d = np.int32(own + _field(source, width, j))
+        store_32(differences + 4 * j, d)
+        folded |= _zigzag(d)
+    return bit_length(folded)
+
+
+@helper
 def scan_small(differences, before, step, target):
     """Integrate 16 differences from the code before them, scale in float32; returns their sum."""
     code = np.int32(before)

@@ -17,6 +17,7 @@ NARROW = -1 if _plain else vectors.MAX_NARROW  # largest width that the vector f
 OVERRUN = vectors.OVERRUN  # bytes behind a block that stages may read or write
 
 difference_16 = stages.difference_16
+difference_add_16 = stages.difference_add_16
 unpack_add_16 = stages.unpack_add_16
 scan_small, scan_f4, scan_f8 = stages.scan_small, stages.scan_f4, stages.scan_f8
 unpack_scan_small = stages.unpack_scan_small

@@ -196,6 +196,21 @@ def unpack_add_16(typing_context, source_a, width_a, source_b, width_b, differen
     return _int(_int, _int, _int, _int, _int), codegen
 
 
+@intrinsic
+def difference_add_16(typing_context, codes, source, width, differences):
+    """Add the differences of 16 codes to a block of width at most 15; returns the width."""
+
+    def codegen(context, b, sig, a):
+        before = _load(b, b.sub(a[0], ir.Constant(I64, 4)), I32, 16)
+        own = b.sub(_load(b, a[0], I32, 16), before)
+        low, high = _unpack(b, a[1], a[2])
+        d = b.add(own, _shuffle(b, low, high, range(16)))
+        store(b, d, a[3])
+        return _width(b, d)
+
+    return _int(_int, _int, _int, _int), codegen
+
+
 def _decoders(kind):
     @intrinsic
     def scan(typing_context, differences, before, step, target):

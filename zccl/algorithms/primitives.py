@@ -70,6 +70,12 @@ class Link:
             return _FAILED
         return self._guarded(lambda: self._codec.combine(a, b, part))
 
+    def add_own(self, message: Bytes, part: slice) -> Bytes:
+        """Reduce a message and one's own part; a failure stays one."""
+        if not message.size:
+            return _FAILED
+        return self._guarded(lambda: self._codec.add_own(message, part))
+
     def decode(self, message: Bytes, part: slice) -> None:
         """Put a message in its place in the result."""
         if not message.size:

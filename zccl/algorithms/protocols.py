@@ -27,6 +27,10 @@ class Codec(Protocol):
         """Reduce two messages of the same part."""
         ...
 
+    def add_own(self, message: Bytes, part: slice) -> Bytes:
+        """Reduce a message and this rank's own values of the same part."""
+        ...
+
     def decode(self, message: Bytes, part: slice) -> None:
         """Put the values of a message into the result."""
         ...

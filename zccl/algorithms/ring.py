@@ -35,8 +35,7 @@ def _reduce_scatter(link: Link, chunks: list[list[slice]], sums: list[Bytes]) ->
         link.send(link.encode(part), right, part)
     for step in steps:
         for part in chunks[step.receive]:
-            own = link.encode(part)  # while the neighbour's message travels
-            message = link.combine((yield from inbox.take()), own, part)
+            message = link.add_own((yield from inbox.take()), part)
             if step is steps[-1]:
                 sums.append(message)
             else:

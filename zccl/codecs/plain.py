@@ -78,6 +78,13 @@ class PlainCodec:
         self.seconds += time.perf_counter() - start
         return result.view(np.uint8)
 
+    def add_own(self, message: Bytes, part: slice) -> Bytes:
+        """Reduce a message and one's own elements."""
+        start = time.perf_counter()
+        result = self._reduce(message.view(self._source.dtype), self._source[part])
+        self.seconds += time.perf_counter() - start
+        return result.view(np.uint8)
+
     def decode(self, message: Bytes, part: slice) -> None:
         """Put the elements of a message in their place."""
         elements = message.view(self._target.dtype)

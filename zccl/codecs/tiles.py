@@ -169,12 +169,47 @@ def combine(
     statuses = [int(r[2]) for r in results]
     _check(a, statuses, [int(r[3]) for r in results])
     _check(b, statuses, [int(r[4]) for r in results])
+    _refuse_overflow(statuses)
+    used = _move_together(runs, [int(r[0]) for r in results], dtype, table, words)
+    return Body(table, words[:used], sum(int(r[1]) for r in results) % 2**64)
+
+
+def combine_with_values(
+    values: Array, grid: Grid, b: Body, op: Op, table: Array, words: Array, threads: int = 1
+) -> tuple[Body, int]:
+    """Reduce values and a body on one grid into the given arrays.
+
+    Returns what `combine(encode(values), b)` would, and how many values travel raw.
+
+    Raises
+    ------
+    StreamError, OverflowError
+        As `combine`.
+    """
+
+    def work(run: slice) -> tuple[int, int, int, int, int]:
+        return combine_kernel.combine_with_values(
+            _OP_CODES[op], values[run.start * TILE : run.stop * TILE], grid.step, grid.ranks,
+            grid.rank, grid.fill, run.start,
+            b.table[run], b.words, b.words.size,
+            table[run], words[_start(runs, run, values.dtype) :],
+        )  # fmt: skip
+
+    runs = tile_runs(table.size, threads)
+    results = run_all(work, runs)
+    statuses = [int(r[2]) for r in results]
+    _check(b, statuses, [int(r[3]) for r in results])
+    _refuse_overflow(statuses)
+    used = _move_together(runs, [int(r[0]) for r in results], values.dtype, table, words)
+    body = Body(table, words[:used], sum(int(r[1]) for r in results) % 2**64)
+    return body, sum(int(r[4]) for r in results)
+
+
+def _refuse_overflow(statuses: list[int]) -> None:
     if combine_kernel.OVERFLOW in statuses:
         raise OverflowError(
             "the codes of a sum outgrow the format: too many streams, or too fine a bound"
         )
-    used = _move_together(runs, [int(r[0]) for r in results], dtype, table, words)
-    return Body(table, words[:used], sum(int(r[1]) for r in results) % 2**64)
 
 
 def _check(body: Body, statuses: list[int], checksums: list[int]) -> None:
