@@ -107,5 +107,5 @@ def kernel(function):
     return dispatcher
 
 
-helper = numba.njit
+helper = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """Compile a function that only kernels call; it becomes part of them."""

@@ -1,0 +1,126 @@
+"""Options that several benchmarks share: the letters of nccl-tests, and zccl's own."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+
+from zccl.bench.peers import Peer
+from zccl.bench.report import FORMATS
+from zccl.errorbound import BUDGETS, MODES, check_error_bound
+from zccl.ops import Op
+from zccl.plan import ALGORITHMS
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
+
+
+def nbytes(text: str) -> int:
+    """Read a size: 8, 64K, 4M, 1G."""
+    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
+    if match is None or int(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a size such as 8, 64K, 4M or 1G")
+    return int(match[1]) << _UNITS[match[2]]
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers of at least `least`."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            message = f"got {text!r}, wanted a whole number of at least {least}"
+            raise argparse.ArgumentTypeError(message)
+        return int(text)
+
+    return read
+
+
+def error_bound(text: str) -> float | None:
+    """Read a bound: a number that is not negative, or none."""
+    try:
+        return None if text.lower() == "none" else check_error_bound(float(text))
+    except ValueError:
+        message = f"got {text!r}, wanted a finite number >= 0 or none"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def add_sizes(parser: argparse.ArgumentParser, begin: str, end: str) -> None:
+    """Add the range of sizes."""
+    add = parser.add_argument
+    add("-b", "--begin", type=nbytes, default=begin, metavar="SIZE", help="smallest size in bytes")
+    add("-e", "--end", type=nbytes, default=end, metavar="SIZE", help="largest size in bytes")
+    add("-f", "--factor", type=whole(2), default=4, help="each size is so many times the last one")
+    add("-d", "--dtype", choices=DTYPES, default="float32", help="dtype of the array")
+
+
+def add_rounds(parser: argparse.ArgumentParser, iterations: int, warmup: int) -> None:
+    """Add the numbers of rounds, the check and the output format."""
+    add = parser.add_argument
+    add("-n", "--iterations", type=whole(1), default=iterations, help="timed rounds of a line")
+    add("-w", "--warmup", type=whole(0), default=warmup, help="rounds before them")
+    add("--format", choices=FORMATS, default="table", help="how the results are written")
+
+
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """Add the switch of the check of results."""
+    parser.add_argument(
+        "-c", "--check", type=int, choices=(0, 1), default=1, help="hold results against exact ones"
+    )
+
+
+def add_call(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a zccl call and what it works on."""
+    add = parser.add_argument
+    add("--error-bound", type=error_bound, default=1e-3, help="bound of the result, or none")
+    add("--mode", choices=MODES, default="rel", help="rel: the bound times the value range")
+    add("--algorithm", choices=ALGORITHMS, default="auto", help="the algorithm of zccl")
+    add("--budget", choices=BUDGETS, default="guaranteed", help="how ranks share the bound of sums")
+
+
+def add_field(parser: argparse.ArgumentParser) -> None:
+    """Add the choice of the data."""
+    parser.add_argument(
+        "--field",
+        default="wave",
+        help="wave, layers or noise, made here; or a .npy file, tiled or cut to the size",
+    )
+
+
+def add_operation(parser: argparse.ArgumentParser) -> None:
+    """Add the reduction."""
+    names = [op.value for op in Op]
+    parser.add_argument("-o", "--op", choices=names, default="sum", help="the reduction")
+
+
+def add_peers(parser: argparse.ArgumentParser) -> None:
+    """Add programs to compare with."""
+    parser.add_argument(
+        "--peer",
+        type=Peer.parse,
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="a shell command that prints lines 'size_in_bytes seconds'; rank 0 runs it at the end",
+    )
+
+
+def sizes(args: argparse.Namespace, itemsize: int) -> list[int]:
+    """Return the sizes in bytes, rounded down to whole elements.
+
+    Raises
+    ------
+    ValueError
+        When the range is empty or a size holds no element.
+    """
+    if args.begin > args.end:
+        raise ValueError(f"-b {args.begin} is larger than -e {args.end}")
+    if args.begin < itemsize:
+        raise ValueError(f"-b {args.begin} is less than one element of {itemsize} bytes")
+    found = []
+    size = args.begin
+    while size <= args.end:
+        found.append(size // itemsize * itemsize)
+        size *= args.factor
+    return found

@@ -1,0 +1,99 @@
+"""Results against exact ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from zccl import errorbound
+from zccl.ops import Op
+from zccl.typing import Array
+
+_CHUNK = 1 << 18  # elements of all ranks that are brought together at a time
+
+
+class Check(NamedTuple):
+    """Outcome of a check.
+
+    Attributes
+    ----------
+    error : float
+        Largest absolute error.
+    violations : int
+        Elements beyond the bound and, where it is allowed, one rounding.
+    """
+
+    error: float
+    violations: int
+
+
+def wider(dtype: np.dtype) -> np.dtype:
+    """Return a dtype in which sums and differences of a real one are exact enough to judge by."""
+    return np.dtype(np.float64 if dtype == np.float32 else np.longdouble)
+
+
+def real_row(array: Array) -> Array:
+    """View an array as a row of real numbers."""
+    row = array.reshape(-1)
+    return row.view(row.real.dtype) if row.dtype.kind == "c" else row
+
+
+def compare(result: Array, exact: Array, bound: float, rounding: bool) -> Check:
+    """Hold real results against exact values of a wider dtype.
+
+    `rounding` allows what a result may be off on top of the bound: half an ulp of its dtype, and
+    2^-29 ulp for two roundings in a row.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(result - exact)
+        limit = np.full(error.shape, bound, exact.dtype)
+        if rounding:
+            limit += np.spacing(np.abs(result)).astype(exact.dtype) * (0.5 + 2.0**-29)
+    same = (result == exact) | (np.isnan(result) & np.isnan(exact))
+    error[same] = 0
+    violations = int(np.count_nonzero(~(error <= limit) & ~same))
+    return Check(float(np.fmax.reduce(error, initial=0)), violations)
+
+
+def _exact_reduction(comm: MPI.Intracomm, source: Array, op: Op) -> Iterator[tuple[slice, Array]]:
+    """Reduce a real array exactly enough, chunk by chunk: the part and its values, wider."""
+    wide = wider(source.dtype)
+    for start in range(0, source.size, _CHUNK):
+        part = slice(start, min(start + _CHUNK, source.size))
+        everyone = np.empty((comm.size, part.stop - part.start), source.dtype)
+        comm.Allgather(source[part], everyone)
+        if op in (Op.SUM, Op.AVG):
+            total = everyone.astype(wide).sum(axis=0)
+            yield part, total / comm.size if op is Op.AVG else total
+        else:
+            yield (
+                part,
+                (everyone.max(axis=0) if op is Op.MAX else everyone.min(axis=0)).astype(wide),
+            )
+
+
+def check_reduction(
+    comm: MPI.Intracomm, source: Array, result: Array, op: Op, bound: float
+) -> Check:
+    """Check the result of an allreduce on all ranks; the worst rank counts."""
+    row = real_row(result)
+    error, violations = 0.0, 0
+    for part, exact in _exact_reduction(comm, real_row(source), op):
+        found = compare(row[part], exact, bound, rounding=True)
+        error, violations = max(error, found.error), violations + found.violations
+    return Check(comm.allreduce(error, MPI.MAX), comm.allreduce(violations, MPI.MAX))
+
+
+def promised_bound(
+    comm: MPI.Intracomm, source: Array, error_bound: float, mode: str, op: Op | None, budget: str
+) -> float:
+    """Return the absolute bound that the arguments of a call promise for its result."""
+    row = real_row(source)
+    finite = row[np.isfinite(row)]
+    low = comm.allreduce(float(finite.min()) if finite.size else np.inf, MPI.MIN)
+    high = comm.allreduce(float(finite.max()) if finite.size else -np.inf, MPI.MAX)
+    bound = errorbound.absolute_bound(error_bound, mode, low, high)
+    return errorbound.result_bound(bound, op, comm.size, budget)
