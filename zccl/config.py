@@ -43,6 +43,18 @@ def cpu_threads(processes: int = 1) -> int:
     return int(text) if text.isdigit() and int(text) else max(1, cores // processes)
 
 
+def launched_ranks() -> tuple[str, int]:
+    """Return the launcher's variable with the number of ranks that it started, and that number.
+
+    ("", 1) where no launcher says.
+    """
+    for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        text = os.environ.get(name, "")
+        if text.isdigit():
+            return name, int(text)
+    return "", 1
+
+
 def cache_dir() -> Path:
     """Return a private, writable folder for compiled kernels.
 

@@ -107,5 +107,6 @@ def kernel(function):
     return dispatcher
 
 
-helper = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_WITHOUT_WRAPPERS: dict = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+helper = numba.njit(**_WITHOUT_WRAPPERS)
 """Compile a function that only kernels call; it becomes part of them."""

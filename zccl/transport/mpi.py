@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mpi4py import MPI
 
+from zccl.config import launched_ranks
 from zccl.errors import TransportError
 from zccl.typing import Bytes
 
@@ -51,6 +52,7 @@ class MpiTransport:
     """
 
     def __init__(self, comm: MPI.Intracomm):
+        _refuse_singletons()
         self.comm = comm.Dup()
         self.rank = self.comm.rank
         self.size = self.comm.size
@@ -75,6 +77,17 @@ class MpiTransport:
     def irecv(self, buffer: Bytes, source: int, tag: int) -> Pending:
         """Start to receive at most the size of `buffer`."""
         return Pending(self.comm.Irecv([buffer, MPI.BYTE], source, tag), buffer)
+
+
+def _refuse_singletons() -> None:
+    """Refuse to work where a launcher of another MPI started N programs of one rank each."""
+    name, ranks = launched_ranks()
+    if ranks > 1 and MPI.COMM_WORLD.size == 1:
+        raise TransportError(
+            f"every rank runs alone: the launcher started {ranks} ranks ({name}), but the world"
+            " has one. Use the launcher that belongs to mpi4py's MPI (srun: --mpi=pmi2 for MPICH,"
+            f" --mpi=pmix for Open MPI), or unset {name} for a single rank"
+        )
 
 
 def _forget(comm: MPI.Comm, keyval: int, transport: MpiTransport) -> None:
