@@ -204,7 +204,7 @@ def _run_schedule(
     chunks = chunk_parts(source.size, source.itemsize, transport.size, s.options.segment_nbytes)
     link = Link(transport, codec)
     waited = run(_ALGORITHMS[plan.algorithm](link, chunks))
-    link.check()
+    agree(transport.comm, {}, link.fault())
     return Info(
         s.arguments["collective"], plan.algorithm, plan.reason, promised if grid.step else 0.0,
         grid.step, source.nbytes, link.sent_nbytes, link.plain_nbytes, codec.escapes,

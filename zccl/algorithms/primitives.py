@@ -22,8 +22,8 @@ Steps = Generator[Pending, None, None]
 AHEAD = 2  # receives that are posted before the message in hand is worked on
 
 # A rank that fails while data moves sends this, a message without bytes, in place of each one that
-# it owes (no part is empty). Whoever gets it passes it on, so that the failure reaches all ranks,
-# nobody waits for ever, and the communicator stays usable.
+# it owes (no part is empty). Whoever gets it passes it on, so that nobody waits for ever and the
+# communicator stays usable; an agreement at the end raises the failure on all ranks.
 _FAILED = np.empty(0, np.uint8)
 
 
@@ -78,9 +78,7 @@ class Link:
 
     def decode(self, message: Bytes, part: slice) -> None:
         """Put a message in its place in the result."""
-        if not message.size:
-            self.failure = self.failure or TransportError("another rank failed while data moved")
-        else:
+        if message.size:
             self._guarded(lambda: self._codec.decode(message, part))
 
     def _guarded(self, work: Callable[[], Bytes | None]) -> Bytes:
@@ -91,15 +89,14 @@ class Link:
             result = None
         return _FAILED if result is None else result
 
-    def check(self) -> None:
-        """Raise TransportError when anything failed here or elsewhere."""
-        if isinstance(self.failure, TransportError):
-            raise self.failure
-        if self.failure is not None:
-            reason = f"{type(self.failure).__name__}: {self.failure}"
-            raise TransportError(
-                f"rank {self.rank} failed while data moved: {reason}"
-            ) from self.failure
+    def fault(self) -> TransportError | None:
+        """Return what failed on this rank."""
+        if self.failure is None:
+            return None
+        reason = f"{type(self.failure).__name__}: {self.failure}"
+        fault = TransportError(f"failed while data moved: {reason}")
+        fault.__cause__ = self.failure
+        return fault
 
 
 class Inbox:
