@@ -20,7 +20,7 @@ def host_array(array: Any, name: str) -> Array:
     TypeError
         When it is no array, is masked, or has a dtype that zccl cannot carry.
     """
-    if type(array) is np.ndarray and array.dtype.isnative and array.dtype in DTYPE_CODES:
+    if type(array) is np.ndarray and array.dtype in DTYPE_CODES and array.flags.aligned:
         return array
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(
@@ -36,7 +36,8 @@ def host_array(array: Any, name: str) -> Array:
         raise TypeError(
             f"{name}: got dtype {found.dtype}, wanted one of {', '.join(map(str, DTYPE_CODES))}"
         )
-    return found.astype(native, copy=False)
+    found = found.astype(native, copy=False)
+    return found if found.flags.aligned else found.copy()
 
 
 def value_dtype(dtype: np.dtype) -> np.dtype | None:
@@ -52,16 +53,37 @@ def to_values(array: Array) -> Array:
     """Return the row of values of a floating array, C order; a view where possible."""
     dtype = value_dtype(array.dtype)
     if array.dtype.kind != "c":
-        return np.ascontiguousarray(array, dtype).reshape(-1)
+        return writeable(np.ascontiguousarray(array, dtype).reshape(-1))
     return np.concatenate([array.real.reshape(-1), array.imag.reshape(-1)])
 
 
 def values_target(out: Array) -> Array:
     """Return a row of values to fill for the array `out`: its own memory where possible."""
-    if out.dtype == value_dtype(out.dtype) and out.dtype.isnative and out.flags.c_contiguous:
+    out = np.asarray(out)  # matrices stay matrices when reshaped
+    if out.dtype == value_dtype(out.dtype) and is_plain(out):
         return out.reshape(-1)
     dtype = value_dtype(out.dtype.newbyteorder("="))
     return np.empty(out.size * (2 if out.dtype.kind == "c" else 1), dtype)
+
+
+def is_plain(array: Array) -> bool:
+    """Whether an array's memory is a row of native numbers."""
+    return array.dtype.isnative and array.flags.c_contiguous and array.flags.aligned
+
+
+class _Alias:
+    """An array's memory without its read-only flag."""
+
+    def __init__(self, array: Array):
+        self._array = array  # kept alive
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+
+
+def writeable(array: Array) -> Array:
+    """Return an array for kernels that only read: for read-only ones they would compile anew."""
+    return array if array.flags.writeable else np.asarray(_Alias(array))
 
 
 def from_values(values: Array, out: Array) -> None:
@@ -69,6 +91,7 @@ def from_values(values: Array, out: Array) -> None:
 
     Nothing to do where `values_target` gave its own memory.
     """
+    out = np.asarray(out)
     if out.dtype.kind == "c":
         out.real = values[: out.size].reshape(out.shape)
         out.imag = values[out.size :].reshape(out.shape)

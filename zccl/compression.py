@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from zccl.arrays import (
     to_values,
     value_dtype,
     values_target,
+    writeable,
 )
 from zccl.codecs import container, tiles
 from zccl.codecs.plain import reduce_plain
@@ -271,7 +273,7 @@ def _stream_bytes(stream: Any) -> Bytes:
         raise TypeError(
             f"stream: wanted a contiguous buffer of bytes, got {type(stream).__name__}"
         ) from error
-    return data if data.__array_interface__["data"][0] % 8 == 0 else data.copy()
+    return writeable(data) if data.ctypes.data % 8 == 0 else data.copy()
 
 
 def inspect(stream: Bytes) -> StreamInfo:
@@ -396,7 +398,7 @@ def _reduced_header(parts: list[tuple[Header, Bytes]], op: Op, step: float) -> H
     head = parts[0][0]
     return Header(
         EXACT, head.dtype, head.shape,
-        error_bound=sum(bounds) if op is Op.SUM else max(bounds),
+        error_bound=min(sum(bounds) if op is Op.SUM else max(bounds), sys.float_info.max),
         step=step,
         contributors=sum(h.contributors for h, _ in parts),
     )  # fmt: skip

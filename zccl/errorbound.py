@@ -38,7 +38,7 @@ def check_error_bound(error_bound: float | None) -> float | None:
         raise TypeError(
             f"error_bound: got {type(error_bound).__name__}, wanted a real number or None for exact"
         )
-    bound = float(error_bound)
+    bound = float(error_bound) + 0.0  # no -0
     if not 0 <= bound < math.inf:
         raise ValueError(f"error_bound: got {error_bound}, wanted a finite number >= 0")
     return bound
@@ -71,7 +71,12 @@ def absolute_bound(error_bound: float, mode: str, low: float, high: float) -> fl
             f"mode='rel': the value range {high} - ({low}) overflows float64; use mode='abs', or"
             " name a fill value in Options(fill_value=...)"
         )
-    return error_bound * value_range
+    bound = error_bound * value_range
+    if math.isinf(bound):
+        raise ValueError(
+            f"error_bound: {error_bound} times the value range {value_range} overflows float64"
+        )
+    return bound
 
 
 def rank_bound(error_bound: float, op: Op | None, ranks: int, budget: str) -> float:
@@ -112,7 +117,8 @@ def aligned_step(largest: float, bound: float, dtype: np.dtype) -> float:
     Multiples of such a step are numbers of the dtype, so that decoded values need no rounding.
     `largest` is the largest absolute value that the grid can hold.
     """
-    ulp = float(np.spacing(np.asarray(largest, dtype)))
+    with np.errstate(all="ignore"):  # at the largest number
+        ulp = float(np.spacing(np.asarray(largest, dtype)))
     if not 2.0**-10 * bound < ulp <= 2 * bound:
         return 0.0
     return math.floor(2 * bound * (1 - ALIGNED_MARGIN) / ulp) * ulp

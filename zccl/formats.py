@@ -118,6 +118,8 @@ class Header:
             or predictor or coding or spare or spare2
             or not contributors
             or count != math.prod(shape)
+            # NumPy wants this of every array, also of empty ones.
+            or math.prod(filter(None, shape)) * DTYPES[dtype_code].itemsize >= 2**63
             or not 0 <= error_bound < math.inf
             or not 0 <= step < math.inf
         )  # fmt: skip

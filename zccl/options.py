@@ -59,6 +59,8 @@ class Options:
                 f"Options.fill_value: got {fill!r}, wanted a finite number or None (NaN and"
                 " infinities always travel exactly)"
             )
+        if fill is not None:  # ranks compare options by their text: 0, 0.0 and -0.0 are one number
+            object.__setattr__(self, "fill_value", float(fill) + 0.0)
         if not isinstance(self.reproducible, bool):
             raise ValueError(
                 f"Options.reproducible: got {self.reproducible!r}, wanted True or False"

@@ -16,6 +16,11 @@ SMALL_NBYTES = 64 << 10
 # N large ones.
 RING_NBYTES = 1 << 20
 
+# Parts of a chunk that are worth having, for coding one while another travels, and the bytes below
+# which a part costs more messages than it gains.
+PARTS = 8
+SHORT_PART_NBYTES = 256 << 10
+
 
 class Plan(NamedTuple):
     """What a call will do.
@@ -99,11 +104,12 @@ def even_split(total: int, parts: int) -> list[int]:
 def chunk_parts(count: int, itemsize: int, size: int, segment_nbytes: int) -> list[list[slice]]:
     """Cut a row of values into a chunk for each rank, and each chunk into parts of one message.
 
-    Chunks are runs of whole tiles, even to a tile; a part is at most `segment_nbytes` of
-    uncompressed values and never empty, so ranks beyond the number of tiles get a chunk without
-    parts.
+    Chunks are runs of whole tiles, even to a tile. A part is at most `segment_nbytes` of
+    uncompressed values, less for chunks that would make few parts otherwise. None is empty, so
+    ranks beyond the number of tiles get a chunk without parts.
     """
-    step = max(segment_nbytes // (TILE * itemsize), 1) * TILE
+    few = max(count * itemsize // size // PARTS, SHORT_PART_NBYTES)
+    step = max(min(segment_nbytes, few) // (TILE * itemsize), 1) * TILE
     chunks = []
     start = 0
     for tiles in even_split(-(-count // TILE), size):

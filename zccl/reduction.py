@@ -14,6 +14,7 @@ from zccl.arrays import (
     check_writeable,
     from_values,
     host_array,
+    is_plain,
     same_memory,
     to_values,
     value_dtype,
@@ -97,7 +98,8 @@ def signature(
         found = _known.get(key)
     except TypeError:  # something unhashable, which the checks will name
         found = None
-    if found is None or found.given_op is not op:
+    # A freed operation is still the same object, but another one in value.
+    if found is None or found.given_op is not op or op == MPI.OP_NULL:
         found = _check(collective, array, op, error_bound, mode, algorithm, options)
         if len(_known) >= MAX_KNOWN:
             _known.clear()
@@ -174,8 +176,8 @@ class Reduction:
             self.target = values_target(self._result)
         else:
             self.source = np.ascontiguousarray(send).reshape(-1)
-            own = self._result.flags.c_contiguous and self._result.dtype.isnative
-            self.target = self._result.reshape(-1) if own else np.empty_like(self.source)
+            result = np.asarray(self._result)
+            self.target = result.reshape(-1) if is_plain(result) else np.empty_like(self.source)
         self.in_place = same_memory(self.source, self.target)
         if not self.in_place and np.may_share_memory(self.source, self.target):
             self.source = self.source.copy()
@@ -185,7 +187,7 @@ class Reduction:
         if self.signature.componentwise:
             from_values(self.target, self._result)
         elif not np.may_share_memory(self.target, self._result):
-            self._result[...] = self.target.reshape(self._result.shape)
+            np.asarray(self._result)[...] = self.target.reshape(self._result.shape)
         return self._result
 
 

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import numpy as np
 from mpi4py import MPI
 
 from zccl.config import launched_ranks
 from zccl.errors import TransportError
 from zccl.typing import Bytes
 
+_NOTHING = np.empty(0, np.uint8)
+
 
 class Pending:
     """A message on its way."""
 
-    __slots__ = ("_buffer", "_request", "_status")
+    __slots__ = ("_buffer", "_received", "_request", "_status")
 
-    def __init__(self, request: MPI.Request, buffer: Bytes):
+    def __init__(self, request: MPI.Request, buffer: Bytes, received: bool):
         self._request: MPI.Request | None = request
-        self._buffer = buffer  # kept alive until the message is done
+        self._buffer = buffer  # kept alive until the message has left, or its receiver has it
+        self._received = received
         self._status = MPI.Status()
 
     def done(self) -> bool:
         """Whether it has arrived, or left its buffer."""
         if self._request is not None and self._request.Test(self._status):
-            self._request = None
+            self._finish()
         return self._request is None
 
     def wait(self) -> None:
         """Block until it has arrived, or left its buffer."""
         if self._request is not None:
             self._request.Wait(self._status)
-            self._request = None
+            self._finish()
+
+    def _finish(self) -> None:
+        self._request = None
+        if not self._received:
+            self._buffer = _NOTHING
 
     def message(self) -> Bytes:
         """Return what was received."""
@@ -61,8 +70,8 @@ class MpiTransport:
         self.one_node = node.size == self.size
         node.Free()
         self._tag = 0
-        limit = self.comm.Get_attr(MPI.TAG_UB)
-        assert isinstance(limit, int)  # the standard promises it on every communicator
+        limit = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # Open MPI has it on no other
+        assert isinstance(limit, int)
         self._tag_limit = limit
 
     def next_tag(self) -> int:
@@ -72,11 +81,11 @@ class MpiTransport:
 
     def isend(self, message: Bytes, dest: int, tag: int) -> Pending:
         """Start to send; the message must not change until it is done."""
-        return Pending(self.comm.Isend([message, MPI.BYTE], dest, tag), message)
+        return Pending(self.comm.Isend([message, MPI.BYTE], dest, tag), message, False)
 
     def irecv(self, buffer: Bytes, source: int, tag: int) -> Pending:
         """Start to receive at most the size of `buffer`."""
-        return Pending(self.comm.Irecv([buffer, MPI.BYTE], source, tag), buffer)
+        return Pending(self.comm.Irecv([buffer, MPI.BYTE], source, tag), buffer, True)
 
 
 def _refuse_singletons() -> None:
