@@ -80,8 +80,6 @@ def combine_tiles(
         nwords, kind = combine_records(
             op, a, op_a, b, op_b, s, m, value_words, step, keep_small, out[:m], one, words, used
         )
-        if nwords < 0:
-            return used, checksum, DAMAGED, found_a, found_b
         if nwords == 0:
             status = OVERFLOW  # the other tiles still count for the checksums
         table[tile] = table_entry(used, nwords, kind)
@@ -162,8 +160,6 @@ def combine_with_values(
             nwords, kind = combine_records(
                 op, a, op_a, b, op_b, s, m, value_words, step, True, out[:m], one, words, used
             )
-        if nwords < 0:
-            return used, checksum, DAMAGED, found_b, raw_values
         if nwords == 0:
             status = OVERFLOW
         table[tile] = table_entry(used, nwords, kind)

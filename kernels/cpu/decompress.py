@@ -77,25 +77,25 @@ def decode_tile(record, widths, differences, step, y):
 def decode_sums(record, m, value_words, widths, differences, codes, step, one, raw, sums):
     """Values of an opened record as float64, not yet divided or rounded.
 
-    Returns False when it is damaged. `raw` is scratch of m values of the value type.
+    `raw` is scratch of m values of the value type.
     """
     if record.kind & RAW:
         copy_raw(record, value_words, raw.view(np.uint32))
         for j in range(m):
             sums[j] = np.float64(raw[j])
-        return True
+        return
     read_codes(record, widths, differences, codes)
     for j in range(m):
         sums[j] = np.float64(codes[j]) * step
-    return apply_entries(record.escapes, record.entries, m, value_words, one, codes, step, sums)
+    apply_entries(record.escapes, record.entries, value_words, one, codes, step, sums)
 
 
 @helper
-def restore_bits(record, m, value_words, out_bits):
+def restore_bits(record, value_words, out_bits):
     """Put escaped values of an array that was never reduced back, NaN payloads included."""
     at = record.escapes
     for _ in range(record.entries):
-        start, stop = entry_run(at, m)
+        start, stop = entry_run(at)
         for j in range(start, stop):
             for i in range(value_words):
                 bits = load_32(at + 8 + 4 * (value_words + i))
@@ -104,14 +104,14 @@ def restore_bits(record, m, value_words, out_bits):
 
 
 @helper
-def put_escaped(record, m, value_words, sums, reduced, y):
+def put_escaped(record, value_words, sums, reduced, y):
     """Round the sums of the elements that escaped somewhere, or restore their bits."""
     if not reduced:
-        restore_bits(record, m, value_words, y.view(np.uint32))
+        restore_bits(record, value_words, y.view(np.uint32))
         return
     at = record.escapes
     for _ in range(record.entries):
-        start, stop = entry_run(at, m)
+        start, stop = entry_run(at)
         for j in range(start, stop):
             y[j] = y.dtype.type(sums[j])
             if y[j] != y[j]:
@@ -174,19 +174,13 @@ def decompress_tiles(table, words, nwords, step, divisor, reduced, first_tile, o
             decode_tile(record, widths, differences, step, y)
             if record.entries:
                 read_codes(record, widths, differences, codes)
-                good = apply_entries(
-                    record.escapes, record.entries, m, value_words, one, codes, step, sums
-                )
-                if not good:
-                    return DAMAGED, found
-                put_escaped(record, m, value_words, sums, reduced, y)
+                apply_entries(record.escapes, record.entries, value_words, one, codes, step, sums)
+                put_escaped(record, value_words, sums, reduced, y)
         else:
-            good = decode_sums(
+            decode_sums(
                 record, m, value_words, widths, differences, codes, step, one, raw[:m], sums
             )
-            if not good:
-                return DAMAGED, found
             finish_values(sums, divisor, reduced, y)
             if not reduced:
-                restore_bits(record, m, value_words, bits)
+                restore_bits(record, value_words, bits)
     return GOOD, found

@@ -95,14 +95,11 @@ def merge_entries(at_a, count_a, at_b, count_b, value_words, at):
 
 
 @helper
-def entry_run(at, m):
-    """Run (start, stop) of an entry; (0, 0) when it does not lie in the tile."""
+def entry_run(at):
+    """Run (start, stop) of an entry."""
     word = np.int64(np.uint32(load_32(at)))
     start = word & 1023
-    stop = start + 1 + (word >> 10)
-    if stop > m:
-        return np.int64(0), np.int64(0)
-    return start, stop
+    return start, start + 1 + (word >> 10)
 
 
 @helper
@@ -115,32 +112,25 @@ def entry_value(at, value_words, one):
 
 
 @helper
-def apply_entries(at, entries, m, value_words, one, codes, step, sums):
+def apply_entries(at, entries, value_words, one, codes, step, sums):
     """Sum up the elements of a tile that escaped somewhere, as float64 values in `sums`.
 
     `codes` are the codes of the tile; stand-ins are taken out of them. Other elements of `sums` are
-    left alone. Returns False when the list is damaged (a place outside the tile, ranks out of
-    order).
+    left alone.
     """
     size = 4 * entry_nwords(value_words)
-    last_rank = np.int64(-1)
     for e in range(entries):
-        start, stop = entry_run(at + e * size, m)
-        rank = np.int64(np.uint32(load_32(at + e * size + 4)))
-        if stop == 0 or rank < last_rank:
-            return False
-        last_rank = rank
+        start, stop = entry_run(at + e * size)
         stand_in = get_code(at + e * size + 8, value_words)
         for j in range(start, stop):
             codes[j] -= stand_in
     for e in range(entries):
-        start, stop = entry_run(at + e * size, m)
+        start, stop = entry_run(at + e * size)
         for j in range(start, stop):
             # Nothing is added to values that stand alone, so that -0.0 stays what it is.
             sums[j] = np.float64(codes[j]) * step if codes[j] else -0.0
     for e in range(entries):
-        start, stop = entry_run(at + e * size, m)
+        start, stop = entry_run(at + e * size)
         value = entry_value(at + e * size, value_words, one)
         for j in range(start, stop):
             sums[j] += value
-    return True

@@ -171,25 +171,23 @@ def wins(op, a, b):
 def open_extremes(record, operand, m, value_words, step, one):
     """Values of a coded record as float64 and which of them are codes.
 
-    Returns False when it is damaged. What escaped may be a sum already; it is rounded as it will be
-    at the end.
+    What escaped may be a sum already; it is rounded as it will be at the end.
     """
     read_codes(record, operand.widths, operand.differences, operand.codes)
     for j in range(m):
         operand.coded[j] = True
         operand.values[j] = np.float64(operand.codes[j]) * step
-    good = apply_entries(
-        record.escapes, record.entries, m, value_words, one, operand.codes, step, operand.values
+    apply_entries(
+        record.escapes, record.entries, value_words, one, operand.codes, step, operand.values
     )
     at = record.escapes
-    for _ in range(record.entries if good else 0):
-        start, stop = entry_run(at, m)
+    for _ in range(record.entries):
+        start, stop = entry_run(at)
         for j in range(start, stop):
             if operand.coded[j]:
                 operand.coded[j] = False
                 operand.values[j] = np.float64(one.dtype.type(operand.values[j]))
         at += 4 * entry_nwords(value_words)
-    return good
 
 
 @helper
@@ -251,30 +249,28 @@ def combine_numbers(op, a, b, out):
 def combine_records(op, a, op_a, b, op_b, s, m, value_words, step, keep_small, out, one, words, at):
     """Reduce two opened records into one; returns (words, kind).
 
-    The words are 0 when a sum outgrows the format and -1 when a record is damaged. `out` is scratch
-    of m values.
+    The words are 0 when a sum outgrows the format. `out` is scratch of m values.
     """
     bits = out.view(np.uint32)
     raw = ((a.kind | b.kind) & RAW) != 0
     nwords = TOO_LONG
     kind = 0
-    good = True
     if op == SUM and not raw:
         nwords, kind = sum_coded(a, op_a, b, op_b, s, keep_small, m, value_words, words, at)
     elif not raw:
-        good = open_extremes(a, op_a, m, value_words, step, one)
-        good &= open_extremes(b, op_b, m, value_words, step, one)
+        open_extremes(a, op_a, m, value_words, step, one)
+        open_extremes(b, op_b, m, value_words, step, one)
         select_extremes(op, op_a, op_b, out)
         nwords, kind = encode_extremes(op_a.codes, op_a.coded, bits, value_words, s, words, at)
     if nwords == TOO_LONG:
-        good = decode_sums(
+        decode_sums(
             a, m, value_words, op_a.widths, op_a.differences, op_a.codes, step, one, out,
             op_a.values,
         )  # fmt: skip
-        good &= decode_sums(
+        decode_sums(
             b, m, value_words, op_b.widths, op_b.differences, op_b.codes, step, one, out,
             op_b.values,
         )  # fmt: skip
         combine_numbers(op, op_a.values, op_b.values, out)
         nwords, kind = put_raw(words, at, bits, value_words)
-    return nwords if good else -1, kind
+    return nwords, kind

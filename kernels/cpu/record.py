@@ -162,6 +162,20 @@ def _damaged():
 
 
 @helper
+def entries_are_sound(at, entries, m, value_words):
+    """Whether all runs of a list lie in the tile and ranks never descend."""
+    last_rank = np.int64(-1)
+    for _ in range(entries):
+        word = np.int64(np.uint32(load_32(at)))
+        rank = np.int64(np.uint32(load_32(at + 4)))
+        if (word & 1023) + 1 + (word >> 10) > m or rank < last_rank:
+            return False
+        last_rank = rank
+        at += 4 * entry_nwords(value_words)
+    return True
+
+
+@helper
 def open_record(entry, words, total_words, m, value_words, widths, spare):
     """Check a record's lengths and read what stands at its head.
 
@@ -204,7 +218,9 @@ def open_record(entry, words, total_words, m, value_words, widths, spare):
         used += 1
         if entries <= 0 or entries > nwords:
             return _damaged()
-    if used + entries * entry_nwords(value_words) != nwords:
+    if used + entries * entry_nwords(value_words) != nwords or nwords > allowance(m, value_words):
+        return _damaged()
+    if not entries_are_sound(at + 4 * used, entries, m, value_words):
         return _damaged()
     return Record(at, nwords, kind, base, blocks, nbytes, entries, at + 4 * used)
 

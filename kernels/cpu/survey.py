@@ -26,9 +26,7 @@ def survey_tiles(table, words, nwords, n, value_words, kinds):
         kinds[record.kind] += 1
         at = record.escapes
         for _ in range(record.entries):
-            start, stop = entry_run(at, m)
-            if stop == 0:
-                return -1
+            start, stop = entry_run(at)
             escapes += stop - start
             at += 4 * entry_nwords(value_words)
     return escapes

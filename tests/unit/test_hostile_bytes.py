@@ -28,6 +28,7 @@ TESTS = Path(__file__).resolve().parents[1]
 SECONDS = 20  # for one case
 LIMIT = 280  # seconds for one child, kernels to be compiled among them
 ROOM = 4 << 30  # bytes of address space that a reader may take
+LIBC = ctypes.CDLL(None, use_errno=True)
 OPS = [zccl.SUM, zccl.AVG, zccl.MAX, zccl.MIN]
 
 
@@ -38,8 +39,8 @@ def guarded(nbytes):
     """Return bytes that end where a page begins that nobody may touch (up to 7 bytes before it)."""
     room = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
     memory = np.frombuffer(mmap.mmap(-1, room + mmap.PAGESIZE), np.uint8)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mprotect(ctypes.c_void_p(memory.ctypes.data + room), ctypes.c_size_t(mmap.PAGESIZE), 0):
+    end = ctypes.c_void_p(memory.__array_interface__["data"][0] + room)
+    if LIBC.mprotect(end, ctypes.c_size_t(mmap.PAGESIZE), 0):
         raise OSError(ctypes.get_errno(), "mprotect")
     start = (room - nbytes) // 8 * 8
     return memory[start : start + nbytes]
@@ -254,7 +255,7 @@ def run_child(name, count, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("Damage", 3000), ("Headers", 4000), ("Bodies", 2500), ("Messages", 5000)]
+    ("name", "count"), [("Damage", 3000), ("Headers", 3000), ("Bodies", 2000), ("Messages", 4000)]
 )
 @pytest.mark.timeout(LIMIT + 20)
 def test_hostile_bytes(name, count, tmp_path):
