@@ -248,7 +248,7 @@ def decompress(stream: Bytes, out: Array | None = None) -> Array:
         if dtype is None:
             raise StreamError(f"damaged stream: dtype {header.dtype} is never coded")
         coded = container.coded_body(header, body, _value_count(header))
-        target = np.empty(header.shape, header.dtype) if out is None else out
+        target = _new_array(header) if out is None else out
         values = values_target(target)
         tiles.decode(
             coded, header.step, values, reduced=header.contributors > 1, threads=cpu_threads()
@@ -256,9 +256,19 @@ def decompress(stream: Bytes, out: Array | None = None) -> Array:
         from_values(values, target)
     else:
         elements = container.plain_elements(header, body)
-        target = np.empty(header.shape, header.dtype) if out is None else out
+        target = _new_array(header) if out is None else out
         target[...] = elements.reshape(header.shape) if header.form == EXACT else elements[0]
     return target
+
+
+def _new_array(header: Header) -> Array:
+    """Allocate the array of a stream; a few forged bytes can announce one that is too large."""
+    try:
+        return np.empty(header.shape, header.dtype)
+    except (MemoryError, ValueError) as error:
+        raise StreamError(
+            f"the stream announces an array of shape {header.shape}, which cannot be allocated"
+        ) from error
 
 
 def _value_count(header: Header) -> int:
@@ -395,19 +405,23 @@ def _codable(parts: list[tuple[Header, Bytes]], steps: set[float]) -> bool:
 def _reduced_header(parts: list[tuple[Header, Bytes]], op: Op, step: float) -> Header:
     # A constant is put on the grid here: off by half a step, with the margin that rounding needs.
     bounds = [h.error_bound if h.form != CONSTANT else step * 0.501 for h, _ in parts]
+    contributors = sum(h.contributors for h, _ in parts)
+    if contributors >= 2**32:
+        raise OverflowError(f"{contributors} arrays in one sum: the format counts to 2^32 - 1")
     head = parts[0][0]
     return Header(
         EXACT, head.dtype, head.shape,
         error_bound=min(sum(bounds) if op is Op.SUM else max(bounds), sys.float_info.max),
         step=step,
-        contributors=sum(h.contributors for h, _ in parts),
+        contributors=contributors,
     )  # fmt: skip
 
 
 def _reduce_coded(parts: list[tuple[Header, Bytes]], op: Op, step: float) -> Bytes:
     header = _reduced_header(parts, op, step)
     dtype = value_dtype(header.dtype)
-    assert dtype is not None  # coded streams have one
+    if dtype is None:
+        raise StreamError(f"damaged stream: dtype {header.dtype} is never coded")
     n = _value_count(header)
     bodies = []
     for head, body in parts:

@@ -87,8 +87,10 @@ def finish_sum(base, a, b, s, small, m, value_words, words, at):
     The words are `TOO_LONG` when both tiles must be decoded instead.
     """
     entries = a.entries + b.entries
-    if entries and coded_nwords(base, s.widths, entries, value_words) > allowance(m, value_words):
-        return TOO_LONG, 0
+    # Without escapes only a forged short tile, with differences behind its end, is too long.
+    if entries or m < TILE:
+        if coded_nwords(base, s.widths, entries, value_words) > allowance(m, value_words):
+            return TOO_LONG, 0
     place = address(words) + 4 * at
     nwords, kind = put_coded(place, base, s.differences, s.widths, small)
     if entries:
@@ -171,10 +173,13 @@ def wins(op, a, b):
 def open_extremes(record, operand, m, value_words, step, one):
     """Values of a coded record as float64 and which of them are codes.
 
-    What escaped may be a sum already; it is rounded as it will be at the end.
+    Returns False when a code outgrows the format. What escaped may be a sum already; it is rounded
+    as it will be at the end.
     """
     read_codes(record, operand.widths, operand.differences, operand.codes)
     for j in range(m):
+        if not in_range(operand.codes[j]):
+            return False
         operand.coded[j] = True
         operand.values[j] = np.float64(operand.codes[j]) * step
     apply_entries(
@@ -188,6 +193,7 @@ def open_extremes(record, operand, m, value_words, step, one):
                 operand.coded[j] = False
                 operand.values[j] = np.float64(one.dtype.type(operand.values[j]))
         at += 4 * entry_nwords(value_words)
+    return True
 
 
 @helper
@@ -249,7 +255,7 @@ def combine_numbers(op, a, b, out):
 def combine_records(op, a, op_a, b, op_b, s, m, value_words, step, keep_small, out, one, words, at):
     """Reduce two opened records into one; returns (words, kind).
 
-    The words are 0 when a sum outgrows the format. `out` is scratch of m values.
+    The words are 0 when codes outgrow the format. `out` is scratch of m values.
     """
     bits = out.view(np.uint32)
     raw = ((a.kind | b.kind) & RAW) != 0
@@ -258,8 +264,10 @@ def combine_records(op, a, op_a, b, op_b, s, m, value_words, step, keep_small, o
     if op == SUM and not raw:
         nwords, kind = sum_coded(a, op_a, b, op_b, s, keep_small, m, value_words, words, at)
     elif not raw:
-        open_extremes(a, op_a, m, value_words, step, one)
-        open_extremes(b, op_b, m, value_words, step, one)
+        if not open_extremes(a, op_a, m, value_words, step, one):
+            return 0, 0
+        if not open_extremes(b, op_b, m, value_words, step, one):
+            return 0, 0
         select_extremes(op, op_a, op_b, out)
         nwords, kind = encode_extremes(op_a.codes, op_a.coded, bits, value_words, s, words, at)
     if nwords == TOO_LONG:

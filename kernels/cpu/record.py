@@ -13,6 +13,7 @@ from zccl.formats import (
     BLOCKS,
     ESCAPES,
     LONG,
+    MAX_SUM,
     NWORDS_BITS,
     OFFSET_BITS,
     RAW,
@@ -203,6 +204,8 @@ def open_record(entry, words, total_words, m, value_words, widths, spare):
     if used > nwords:
         return _damaged()
     base = get_code(at, base_words)
+    if not -MAX_SUM < base < MAX_SUM:
+        return _damaged()
     blocks = at + 4 * used
     nbytes = zero
     if kind & ZERO:

@@ -20,9 +20,9 @@ def reduce_plain(op: Op, a: Array, b: Array) -> Array:
     """
     with np.errstate(all="ignore"):
         if op in (Op.SUM, Op.AVG):
-            result = np.add(a, b)
+            result = np.asarray(np.add(a, b))
         else:
-            result = np.maximum(a, b) if op is Op.MAX else np.minimum(a, b)
+            result = np.asarray(np.maximum(a, b) if op is Op.MAX else np.minimum(a, b))
             if result.dtype.kind == "f":
                 zero = (a == 0) & (b == 0)
                 # Sums of zeros: -0 only from two of them. Minima: the same with all signs changed.
