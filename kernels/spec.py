@@ -285,6 +285,7 @@ def _read(kind: int, words: list[int], m: int, dtype: np.dtype) -> Tile:
         return np.repeat(values, m) if kind & SAME else values
     allowed = ZERO | ESCAPES | LONG | (SMALL if dtype == np.float32 else 0)
     _require(kind & ~allowed == 0, f"kind {kind}")
+    _require(len(words) <= _allowance(m, dtype), "a coded record beyond its allowance")
     left = list(words)
 
     def take(count: int) -> int:
@@ -296,6 +297,7 @@ def _read(kind: int, words: list[int], m: int, dtype: np.dtype) -> Tile:
 
     base_words = 2 if kind & LONG else 1
     base = _signed(take(base_words), 32 * base_words)
+    _require(abs(base) < MAX_SUM, "a base beyond 53 bits")
     differences = [0] * TILE
     if not kind & ZERO:
         widths = _unpack(take(WIDTH_WORDS), BLOCKS, 5)
