@@ -121,16 +121,22 @@ class TestLinks:
 
     pytestmark = needs_links
 
-    def test_one_link(self):
+    def test_one_link(self, tmp_path):
         """The limit holds, ranks talk over it, and nothing of it stays."""
         mpi = "openmpi" if is_openmpi() else "mpich"
-        program = "from mpi4py import MPI; print('ranks', MPI.COMM_WORLD.size)"
+        program = (
+            "from mpi4py import MPI; comm = MPI.COMM_WORLD;"
+            f" open(f'{tmp_path}/rank{{comm.rank}}', 'w').write(str(comm.size))"
+        )
         words = [sys.executable, "-c", program]
         before = run(["ip", "address"]).stdout
-        out = succeed([*BENCH_LINK, "--mpi", mpi, "--command", "200mbit", "--", *words])
-        rate = float(re.search(r"best of 5: ([0-9.]+) Gbit/s", out)[1])
-        assert 0.02 < rate < 0.23
-        assert out.count("ranks 2") == 2
+        for _ in range(5):  # the last line of a rank may be lost on its way through launchers
+            out = succeed([*BENCH_LINK, "--mpi", mpi, "--command", "200mbit", "--", *words])
+            found = re.search(r"best of 5: ([0-9.]+) Gbit/s", out)
+            if found:
+                break
+        assert found and 0.02 < float(found[1]) < 0.23
+        assert [(tmp_path / f"rank{r}").read_text() for r in (0, 1)] == ["2", "2"]
         assert run(["ip", "address"]).stdout == before
 
     def test_fault_in_the_command(self):
