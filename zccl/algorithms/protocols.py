@@ -10,7 +10,6 @@ from zccl.typing import Bytes
 class Codec(Protocol):
     """Parts of an array to messages and back; a part is a slice of its row of values."""
 
-    count: int  # values of the row
     itemsize: int  # bytes of a value
     escapes: int  # values that travelled as raw bits so far
     seconds: float  # time spent so far

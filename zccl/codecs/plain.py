@@ -56,7 +56,6 @@ class PlainCodec:
         self._target = target
         self._reduce = reduce
         self._divisor = divisor
-        self.count = source.size
         self.itemsize = source.dtype.itemsize
         self.escapes = 0
         self.seconds = 0.0

@@ -40,7 +40,6 @@ class QuantisedCodec:
         self._dtype = source.dtype
         self._threads = threads
         self._divisor = float(grid.ranks) if op is Op.AVG else 1.0
-        self.count = source.size
         self.itemsize = source.dtype.itemsize
         self.escapes = 0
         self.seconds = 0.0
