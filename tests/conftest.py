@@ -15,6 +15,26 @@ from hypothesis import settings
 settings.register_profile("zccl", derandomize=True, deadline=None)
 settings.load_profile("zccl")
 
+
+@pytest.fixture
+def setenv(monkeypatch):
+    """A function that sets a variable of the environment for zccl, which reads them only once."""
+    from zccl.collectives import reduction
+    from zccl.config import overrides
+
+    def forget():
+        overrides.cache_clear()
+        reduction.forget()
+
+    def set_variable(name, value):
+        monkeypatch.setenv(name, value)
+        forget()
+
+    yield set_variable
+    monkeypatch.undo()
+    forget()
+
+
 world = None  # MPI.COMM_WORLD in a run of several ranks
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zccl.config import configure_logging
 
 if TYPE_CHECKING:
-    from zccl.collectives import allreduce
+    from zccl.collectives.allreduce import allreduce
     from zccl.compression import (
         StreamInfo,
         compress,
@@ -40,7 +40,7 @@ _HOMES = {
     "StreamInfo": "zccl.compression",
     "TransportError": "zccl.errors",
     "ZcclError": "zccl.errors",
-    "allreduce": "zccl.collectives",
+    "allreduce": "zccl.collectives.allreduce",
     "compress": "zccl.compression",
     "compress_bound": "zccl.compression",
     "decompress": "zccl.compression",

@@ -9,7 +9,10 @@ import numpy as np
 from zccl.formats import DTYPE_CODES
 from zccl.typing import Array
 
-_VALUE_DTYPES = {"f2": "f4", "f4": "f4", "f8": "f8", "c8": "f4", "c16": "f8"}
+_VALUE_DTYPES = {
+    np.dtype(name): np.dtype(values)
+    for name, values in (("f2", "f4"), ("f4", "f4"), ("f8", "f8"), ("c8", "f4"), ("c16", "f8"))
+}
 
 
 def host_array(array: Any, name: str) -> Array:
@@ -41,27 +44,28 @@ def host_array(array: Any, name: str) -> Array:
 
 
 def value_dtype(dtype: np.dtype) -> np.dtype | None:
-    """Return the dtype that the values of an array are coded in.
+    """Return the dtype that the values of an array of native byte order are coded in.
 
     None for integers, which never are.
     """
-    name = _VALUE_DTYPES.get(f"{dtype.kind}{dtype.itemsize}")
-    return None if name is None else np.dtype(name)
+    return _VALUE_DTYPES.get(dtype)
 
 
 def to_values(array: Array) -> Array:
     """Return the row of values of a floating array, C order; a view where possible."""
     dtype = value_dtype(array.dtype)
+    if array.dtype == dtype:
+        return writeable(array.ravel())
     if array.dtype.kind != "c":
-        return writeable(np.ascontiguousarray(array, dtype).reshape(-1))
+        return array.ravel().astype(dtype)
     return np.concatenate([array.real.reshape(-1), array.imag.reshape(-1)])
 
 
 def values_target(out: Array) -> Array:
     """Return a row of values to fill for the array `out`: its own memory where possible."""
-    out = np.asarray(out)  # matrices stay matrices when reshaped
-    if out.dtype == value_dtype(out.dtype) and is_plain(out):
-        return out.reshape(-1)
+    dtype = value_dtype(out.dtype)
+    if out.dtype == dtype and out.flags.carray:
+        return np.asarray(out).reshape(-1)  # matrices stay matrices when reshaped
     dtype = value_dtype(out.dtype.newbyteorder("="))
     return np.empty(out.size * (2 if out.dtype.kind == "c" else 1), dtype)
 
@@ -105,7 +109,7 @@ def from_values(values: Array, out: Array) -> None:
 def same_memory(a: Array, b: Array) -> bool:
     """Whether two arrays are one: same address, shape, strides and dtype."""
     return (
-        a.ctypes.data == b.ctypes.data
+        a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
         and a.shape == b.shape
         and a.strides == b.strides
         and a.dtype == b.dtype
@@ -122,6 +126,9 @@ def check_writeable(out: Any, name: str, shape: tuple[int, ...], dtype: np.dtype
     ValueError
         When it has another shape or is read-only.
     """
+    if type(out) is np.ndarray and out.dtype == dtype and out.shape == shape:
+        if out.flags.writeable:
+            return
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
         raise TypeError(f"{name}: got {type(out).__name__}, wanted a NumPy array")
     if out.dtype.newbyteorder("=") != dtype:

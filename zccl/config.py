@@ -1,8 +1,8 @@
 """Every environment variable that zccl looks at, read in one place.
 
-`ZCCL_<FIELD>` overrides the field of `zccl.Options` of that name, `ZCCL_ALGORITHM` the argument
-`algorithm`, `ZCCL_CACHE_DIR` says where compiled kernels are kept and `ZCCL_LOG` sets the level of
-the logger `zccl`.
+`ZCCL_<FIELD>` overrides the field of `zccl.Options` of that name and `ZCCL_ALGORITHM` the argument
+`algorithm`; both are read once, by the first call. `ZCCL_CACHE_DIR` says where compiled kernels are
+kept and `ZCCL_LOG` sets the level of the logger `zccl`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ def environment(field: str) -> str | None:
     return os.environ.get(f"ZCCL_{field.upper()}") or None
 
 
-# The variables that change what a call does.
-_OVERRIDES = tuple(
-    f"ZCCL_{field}"
-    for field in ("ALGORITHM", "ERROR_BUDGET", "FILL_VALUE", "REPRODUCIBLE", "SEGMENT_NBYTES")
-)
+# The fields whose variables change what a call does.
+_OVERRIDES = ("algorithm", "error_budget", "fill_value", "reproducible", "segment_nbytes")
 
 
-def overrides() -> tuple[str | None, ...]:
-    """Return the variables that change what a call does: what a checked call was checked under."""
-    return tuple(map(os.environ.get, _OVERRIDES))
+@functools.cache
+def overrides() -> dict[str, str]:
+    """Return the variables that change what a call does, by field.
+
+    They are read once, by the first call that needs them: five looks into the environment take
+    longer than a small message.
+    """
+    found = {field: environment(field) for field in _OVERRIDES}
+    return {field: text for field, text in found.items() if text is not None}
 
 
 @functools.lru_cache(64)

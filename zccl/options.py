@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from zccl.config import environment
+from zccl.config import overrides
 from zccl.errorbound import BUDGETS
 
 
@@ -16,7 +16,8 @@ from zccl.errorbound import BUDGETS
 class Options:
     """Settings of a call beyond its arguments; all ranks must give the same.
 
-    Each field can be set from outside by the environment variable `ZCCL_<FIELD>`, which wins.
+    Each field can be set from outside by the environment variable `ZCCL_<FIELD>`, which wins; it is
+    read once, by the first call.
 
     Attributes
     ----------
@@ -98,7 +99,7 @@ def effective_options(options: Options | None) -> Options:
         raise TypeError(f"options: got {type(options).__name__}, wanted zccl.Options or None")
     changes = {}
     for field, parse in _PARSERS.items():
-        text = environment(field)
+        text = overrides().get(field)
         if text is not None:
             try:
                 changes[field] = parse(text)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 from zccl.formats import TILE
 
-ALGORITHMS = ("auto", "ring", "recursive_doubling", "native")
+ALGORITHMS = {
+    "allreduce": ("ring", "recursive_doubling"),
+    "reduce_scatter": ("ring",),
+    "reduce": ("binomial", "reduce_scatter_gather"),
+    "bcast": ("binomial", "scatter_allgather"),
+    "scatter": ("binomial",),
+    "gather": ("binomial",),
+    "allgather": ("ring", "recursive_doubling"),
+    "alltoall": ("pairwise",),
+}
+"""zccl's own algorithms of each collective; "auto" and "native" are everywhere."""
 
 # Below this many bytes latency decides, and no published system gains from compression (NCCLZ,
 # arXiv 2605.12396).
@@ -28,7 +39,7 @@ class Plan(NamedTuple):
     Attributes
     ----------
     algorithm : str
-        "ring", "recursive_doubling" or "native".
+        One of `ALGORITHMS`, or "native".
     reason : str
         Why, in words.
     """
@@ -37,17 +48,26 @@ class Plan(NamedTuple):
     reason: str
 
 
-def check_algorithm(algorithm: str) -> str:
-    """Return the algorithm, or raise ValueError when it has no such name."""
-    if algorithm not in ALGORITHMS:
+def check_algorithm(collective: str, algorithm: str, override: str | None) -> str:
+    """Return the algorithm, or raise ValueError when the collective has none of that name.
+
+    An override from outside holds for all collectives that have an algorithm of its name.
+    """
+    wanted = ("auto", *ALGORITHMS[collective], "native")
+    if override is not None:
+        if override in wanted:
+            return override
+        if not any(override in names for names in ALGORITHMS.values()):
+            raise ValueError(f"ZCCL_ALGORITHM: there is no algorithm {override!r}")
+    if algorithm not in wanted:
         raise ValueError(
-            f"algorithm: got {algorithm!r}, wanted one of {', '.join(map(repr, ALGORITHMS))}"
+            f"algorithm: got {algorithm!r}, wanted one of {', '.join(map(repr, wanted))}"
         )
     return algorithm
 
 
-@functools.lru_cache(1024)
-def plan_allreduce(
+def plan(
+    collective: str,
     algorithm: str,
     nbytes: int,
     size: int,
@@ -57,14 +77,17 @@ def plan_allreduce(
     one_node: bool,
     reproducible: bool,
 ) -> Plan:
-    """Choose the algorithm of an allreduce.
+    """Choose the algorithm of a collective.
 
     Parameters
     ----------
+    collective : str
+        Its name.
     algorithm : str
         What was asked for; "auto" leaves the choice open.
     nbytes : int
-        Uncompressed bytes of one rank's array.
+        Uncompressed bytes: of one rank's array where all arrays are alike, of a mean share in
+        scatter, gather, allgather and alltoall.
     size : int
         Number of ranks.
     coded : bool
@@ -87,9 +110,44 @@ def plan_allreduce(
             return Plan("native", "all ranks share one node's memory, which is faster than coding")
         if nbytes <= SMALL_NBYTES:
             return Plan("native", f"{nbytes} bytes are too few to gain by compression")
+    return _CHOICES[collective](nbytes, size)
+
+
+def _ring_for_long(nbytes: int, size: int) -> Plan:
     if nbytes <= RING_NBYTES * size:
         return Plan("recursive_doubling", f"at most {RING_NBYTES} bytes for each of {size} ranks")
     return Plan("ring", f"more than {RING_NBYTES} bytes for each of {size} ranks")
+
+
+def _ring_for_long_shares(nbytes: int, size: int) -> Plan:
+    if nbytes <= RING_NBYTES:
+        return Plan("recursive_doubling", f"shares of at most {RING_NBYTES} bytes")
+    return Plan("ring", f"shares of more than {RING_NBYTES} bytes")
+
+
+def _split_if_long(name: str) -> Callable[[int, int], Plan]:
+    def choose(nbytes: int, size: int) -> Plan:
+        if size <= 2 or nbytes <= RING_NBYTES * size:
+            return Plan("binomial", f"at most {RING_NBYTES} bytes for each of {size} ranks")
+        return Plan(name, f"more than {RING_NBYTES} bytes for each of {size} ranks")
+
+    return choose
+
+
+def _only(name: str) -> Callable[[int, int], Plan]:
+    return lambda nbytes, size: Plan(name, "the only one")
+
+
+_CHOICES: dict[str, Callable[[int, int], Plan]] = {
+    "allreduce": _ring_for_long,
+    "reduce_scatter": _only("ring"),
+    "reduce": _split_if_long("reduce_scatter_gather"),
+    "bcast": _split_if_long("scatter_allgather"),
+    "scatter": _only("binomial"),
+    "gather": _only("binomial"),
+    "allgather": _ring_for_long_shares,
+    "alltoall": _only("pairwise"),
+}
 
 
 def even_split(total: int, parts: int) -> list[int]:
@@ -108,12 +166,68 @@ def chunk_parts(count: int, itemsize: int, size: int, segment_nbytes: int) -> li
     uncompressed values, less for chunks that would make few parts otherwise. None is empty, so
     ranks beyond the number of tiles get a chunk without parts.
     """
-    few = max(count * itemsize // size // PARTS, SHORT_PART_NBYTES)
-    step = max(min(segment_nbytes, few) // (TILE * itemsize), 1) * TILE
+    step = _part_count(count // size, itemsize, segment_nbytes)
     chunks = []
     start = 0
     for tiles in even_split(-(-count // TILE), size):
         stop = min(start + tiles * TILE, count)
-        chunks.append([slice(at, min(at + step, stop)) for at in range(start, stop, step)])
+        chunks.append(_cut(slice(start, stop), step))
         start = stop
     return chunks
+
+
+def share_runs(counts: list[int], components: int) -> list[list[slice]]:
+    """Return the runs of each rank's share of a row of values.
+
+    Parameters
+    ----------
+    counts : list of int
+        Elements of each share; together they are the array.
+    components : int
+        Values of an element: the row has the first ones of all elements, then the second ones.
+    """
+    total = sum(counts)
+    starts = list(itertools.accumulate(counts, initial=0))
+    return [
+        [slice(k * total + start, k * total + start + n) for k in range(components) if n]
+        for start, n in zip(starts, counts, strict=False)
+    ]
+
+
+def covering_parts(
+    runs: list[list[slice]], count: int, itemsize: int, segment_nbytes: int
+) -> list[list[slice]]:
+    """Cut the whole tiles that cover each rank's runs of a row of `count` values into parts.
+
+    A tile on the border of two ranks' runs is in parts of both.
+    """
+    step = _part_count(count // len(runs), itemsize, segment_nbytes)
+    return [
+        [
+            part
+            for run in mine
+            for part in _cut(
+                slice(run.start // TILE * TILE, min(-(-run.stop // TILE) * TILE, count)), step
+            )
+        ]
+        for mine in runs
+    ]
+
+
+def row_parts(counts: list[int], itemsize: int, segment_nbytes: int) -> list[list[slice]]:
+    """Cut rows of so many values, one behind the other, into parts; each row has its own tiles."""
+    starts = list(itertools.accumulate(counts, initial=0))
+    return [
+        _cut(slice(start, start + n), _part_count(n, itemsize, segment_nbytes))
+        for start, n in zip(starts, counts, strict=False)
+    ]
+
+
+def _part_count(count: int, itemsize: int, segment_nbytes: int) -> int:
+    """Return the values of a part of a row of `count`: whole tiles."""
+    few = max(count * itemsize // PARTS, SHORT_PART_NBYTES)
+    return max(min(segment_nbytes, few) // (TILE * itemsize), 1) * TILE
+
+
+def _cut(run: slice, step: int) -> list[slice]:
+    return [slice(at, min(at + step, run.stop)) for at in range(run.start, run.stop, step)]

@@ -182,19 +182,19 @@ def test_arguments_that_differ(name):
     ],
 )  # fmt: skip
 @pytest.mark.skipif(SIZE == 1, reason="a single rank cannot differ")
-def test_environments_that_differ(monkeypatch, variable, value):
+def test_environments_that_differ(setenv, variable, value):
     """A variable that is set on one rank only is a difference too."""
-    monkeypatch.setenv(variable, value if RANK == SIZE - 1 else "")
+    setenv(variable, value if RANK == SIZE - 1 else "")
     assert_raises_everywhere(ValueError, lambda: call(good()))
 
 
 @pytest.mark.parametrize("variable", ["ZCCL_ALGORITHM", "ZCCL_ERROR_BUDGET", "ZCCL_SEGMENT_NBYTES"])
-def test_environment_that_cannot_be_read(monkeypatch, variable):
+def test_environment_that_cannot_be_read(setenv, variable):
     """A variable with a wrong value on one rank is a ValueError on all."""
     for culprit in (0, SIZE - 1):
-        monkeypatch.setenv(variable, "plenty" if RANK == culprit else "")
+        setenv(variable, "plenty" if RANK == culprit else "")
         assert_raises_everywhere(ValueError, lambda: call(good()))
-    monkeypatch.delenv(variable)
+    setenv(variable, "")
     assert_usable()
 
 

@@ -138,24 +138,24 @@ def test_auto_on_one_node_is_native():
     assert len(set(COMM.allgather(info.algorithm))) == 1
 
 
-def test_algorithm_from_the_environment(monkeypatch):
+def test_algorithm_from_the_environment(setenv):
     """ZCCL_ALGORITHM=native switches all compression off; other names choose an algorithm; empty
     does nothing.
     """
     x = wave(2000)
     call = functools.partial(zccl.allreduce, x, error_bound=1e-3, return_info=True)
-    monkeypatch.setenv("ZCCL_ALGORITHM", "native")
+    setenv("ZCCL_ALGORITHM", "native")
     result, info = call(algorithm="ring")
     expected = np.empty_like(x)
     COMM.Allreduce(x, expected)
     assert info.algorithm == "native" and same_bits(result, expected)
-    monkeypatch.setenv("ZCCL_ALGORITHM", "recursive_doubling")
+    setenv("ZCCL_ALGORITHM", "recursive_doubling")
     assert call(algorithm="ring")[1].algorithm == "recursive_doubling"
-    monkeypatch.setenv("ZCCL_ALGORITHM", "")
+    setenv("ZCCL_ALGORITHM", "")
     assert call(algorithm="ring")[1].algorithm == "ring"
 
 
-def test_options_from_the_environment(monkeypatch):
+def test_options_from_the_environment(setenv):
     """ZCCL_<FIELD> wins over the option of that name."""
     x = wave(12_000)
     x[7] = 1e30
@@ -163,17 +163,17 @@ def test_options_from_the_environment(monkeypatch):
         zccl.allreduce, x, error_bound=1e-3, mode="rel", algorithm="ring", return_info=True
     )
     _, info = call(options=zccl.Options(fill_value=1e30))
-    monkeypatch.setenv("ZCCL_FILL_VALUE", "1e30")
+    setenv("ZCCL_FILL_VALUE", "1e30")
     _, from_environment = call()
     assert from_environment.error_bound == info.error_bound < 1
-    monkeypatch.setenv("ZCCL_ERROR_BUDGET", "per_rank")
+    setenv("ZCCL_ERROR_BUDGET", "per_rank")
     assert call()[1].error_bound == SIZE * info.error_bound
-    monkeypatch.setenv("ZCCL_ERROR_BUDGET", "guaranteed")
+    setenv("ZCCL_ERROR_BUDGET", "guaranteed")
     per_rank = zccl.Options(error_budget="per_rank")
     assert call(options=per_rank)[1].error_bound == info.error_bound
-    monkeypatch.setenv("ZCCL_REPRODUCIBLE", "true")
+    setenv("ZCCL_REPRODUCIBLE", "true")
     assert call(algorithm="auto")[1].algorithm in CODED_ALGORITHMS
-    monkeypatch.setenv("ZCCL_SEGMENT_NBYTES", "4096")
+    setenv("ZCCL_SEGMENT_NBYTES", "4096")
     segmented = call()[1]
     if SIZE > 1:  # each message has a checksum of its own
         assert COMM.allreduce(segmented.wire_nbytes) > COMM.allreduce(info.wire_nbytes)

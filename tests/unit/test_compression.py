@@ -194,12 +194,12 @@ def test_fill_value():
     assert without.error_bound == pytest.approx(10, rel=1e-3)
 
 
-def test_options_from_the_environment(monkeypatch):
+def test_options_from_the_environment(setenv):
     array = wave(1000, np.float32)
     array[3] = -9999.0
-    monkeypatch.setenv("ZCCL_FILL_VALUE", "-9999")
+    setenv("ZCCL_FILL_VALUE", "-9999")
     assert check(array, 1e-3, "rel")[1].error_bound == pytest.approx(2e-3, rel=1e-2)
-    monkeypatch.setenv("ZCCL_FILL_VALUE", "plenty")
+    setenv("ZCCL_FILL_VALUE", "plenty")
     with pytest.raises(ValueError, match="ZCCL_FILL_VALUE"):
         zccl.compress(array, 1e-3)
 

@@ -26,7 +26,7 @@ LADDER = [
 FLOOR = {room: floor for floor, rooms in enumerate(LADDER) for room in rooms}
 ROOMS = {
     "tools": "cli bench interop __main__",
-    "public": "__init__ collectives communicator compression reduction request options info",
+    "public": "__init__ collectives communicator compression request options info",
     "algorithms": "algorithms",
     "selection": "plan selector costmodel calibration errorbound",
     "codec": "codecs",

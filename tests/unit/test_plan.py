@@ -9,7 +9,7 @@ from zccl import errorbound
 from zccl.algorithms.schedules import recursive_doubling, ring_allgather, ring_reduce_scatter
 from zccl.formats import TILE
 from zccl.ops import AVG, MAX, SUM
-from zccl.plan import chunk_parts, even_split, plan_allreduce
+from zccl.plan import chunk_parts, even_split, plan
 
 SIZES = range(1, 18)
 
@@ -77,7 +77,7 @@ def test_even_split():
 
 def plan(algorithm="auto", nbytes=1 << 26, size=4, **changes):
     agreed = {"coded": True, "exact": False, "one_node": False, "reproducible": False} | changes
-    return plan_allreduce(algorithm, nbytes, size, **agreed).algorithm
+    return plan("allreduce", algorithm, nbytes, size, **agreed).algorithm
 
 
 def test_auto_chooses_what_pays():

@@ -7,12 +7,11 @@ of the value range. Texts move on the failure path only.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import math
 from array import array
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from mpi4py import MPI
@@ -33,11 +32,31 @@ _CLASSES: dict[str, type[Exception]] = {
 }
 
 
+NO_RANGE = (math.inf, -math.inf)
+
+
+class Terms(NamedTuple):
+    """What must be equal on all ranks, by the name that the user knows, with its hash."""
+
+    arguments: dict[str, str]
+    key: float
+
+    @classmethod
+    def of(cls, arguments: dict[str, str]) -> Terms:
+        """Hash arguments to 48 bits, which a float64 holds exactly."""
+        text = f"{VERSION}{arguments}".encode()
+        digest = hashlib.blake2b(text, digest_size=6).digest()
+        return cls(arguments, float(int.from_bytes(digest, "little")))
+
+
+NO_TERMS = Terms.of({})
+
+
 def agree(
     comm: MPI.Intracomm,
-    arguments: dict[str, str],
-    fault: Exception | None,
-    value_range: tuple[float, float] = (math.inf, -math.inf),
+    terms: Terms = NO_TERMS,
+    fault: Exception | None = None,
+    value_range: tuple[float, float] = NO_RANGE,
 ) -> tuple[float, float]:
     """Return the value range over all ranks when all give the same arguments and none has a fault.
 
@@ -45,8 +64,8 @@ def agree(
     ----------
     comm : MPI.Intracomm
         Private communicator.
-    arguments : dict of str to str
-        What must be equal on all ranks, by the name that the user knows. Ignored with a fault.
+    terms : Terms
+        What must be equal on all ranks. Ignored with a fault.
     fault : Exception or None
         What is wrong on this rank.
     value_range : (float, float)
@@ -59,7 +78,7 @@ def agree(
     ValueError
         When the arguments differ.
     """
-    key = _hash(tuple(arguments.values()))
+    key = terms.key
     low, high = value_range
     status = 0.0 if fault is None else float(comm.size - comm.rank)
     record = array("d", (status, key, -key, -low, high))
@@ -67,15 +86,8 @@ def agree(
     if record[0]:
         _raise_fault(comm, comm.size - int(record[0]), fault)
     if record[1] != -record[2]:
-        _raise_difference(comm, arguments)
+        _raise_difference(comm, terms.arguments)
     return -record[3], record[4]
-
-
-@functools.lru_cache(1024)
-def _hash(arguments: tuple[str, ...]) -> float:
-    """48 bits, which a float64 holds exactly."""
-    text = f"{VERSION}{arguments}".encode()
-    return float(int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "little"))
 
 
 def _raise_fault(comm: MPI.Intracomm, rank: int, fault: Exception | None) -> NoReturn:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from zccl import pool
+from zccl.codecs.places import Place
 from zccl.ops import Op
 from zccl.typing import Array, Bytes
 
@@ -37,8 +38,10 @@ class PlainCodec:
 
     Parameters
     ----------
-    source, target : 1-D ndarray of the same dtype and size
-        Elements to send, and the place for the results. They may be one.
+    source : 1-D ndarray
+        Elements to send.
+    place : Place
+        Where the results go, of the same dtype; it may be the source.
     reduce : function of two arrays
         The reduction of a hop.
     divisor : float
@@ -48,12 +51,12 @@ class PlainCodec:
     def __init__(
         self,
         source: Array,
-        target: Array,
+        place: Place,
         reduce: Callable[[Array, Array], Array],
         divisor: float = 1.0,
     ):
         self._source = source
-        self._target = target
+        self._place = place
         self._reduce = reduce
         self._divisor = divisor
         self.itemsize = source.dtype.itemsize
@@ -86,5 +89,5 @@ class PlainCodec:
 
     def decode(self, message: Bytes, part: slice) -> None:
         """Put the elements of a message in their place."""
-        elements = message.view(self._target.dtype)
-        self._target[part] = elements if self._divisor == 1.0 else elements / self._divisor
+        elements = message.view(self._source.dtype)
+        self._place(part)[...] = elements if self._divisor == 1.0 else elements / self._divisor

@@ -8,6 +8,7 @@ import numpy as np
 
 from zccl import pool
 from zccl.codecs import tiles
+from zccl.codecs.places import Place
 from zccl.codecs.tiles import Body, Grid, tile_count
 from zccl.errors import StreamError
 from zccl.ops import Op
@@ -22,8 +23,10 @@ class QuantisedCodec:
 
     Parameters
     ----------
-    source, target : 1-D ndarray, float32 or float64, of the same size
-        Values to send, and the place for the results. They may be one.
+    source : 1-D ndarray, float32 or float64
+        Values to send.
+    place : Place
+        Where the results go, of the same dtype; it may be the source.
     grid : Grid
         The common grid of all ranks, with this rank.
     op : Op
@@ -32,9 +35,9 @@ class QuantisedCodec:
         Cores to work on.
     """
 
-    def __init__(self, source: Array, target: Array, grid: Grid, op: Op, threads: int = 1):
+    def __init__(self, source: Array, place: Place, grid: Grid, op: Op, threads: int = 1):
         self._source = source
-        self._target = target
+        self._place = place
         self._grid = grid
         self._op = op
         self._dtype = source.dtype
@@ -84,7 +87,7 @@ class QuantisedCodec:
         """Put the values of a message in their place."""
         start = time.perf_counter()
         tiles.decode(
-            self._open(message, part), self._grid.step, self._target[part], self._divisor,
+            self._open(message, part), self._grid.step, self._place(part), self._divisor,
             reduced=True, threads=self._threads,
         )  # fmt: skip
         self.seconds += time.perf_counter() - start

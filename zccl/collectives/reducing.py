@@ -1,0 +1,136 @@
+"""What the reductions share: from agreed arguments to a result."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from zccl import errorbound
+from zccl.algorithms.primitives import Link, Steps
+from zccl.algorithms.protocols import Codec
+from zccl.codecs.places import Place
+from zccl.codecs.plain import PlainCodec, reduce_plain
+from zccl.codecs.quantised import QuantisedCodec
+from zccl.codecs.tiles import Grid
+from zccl.collectives.reduction import Reduction, Settings, Signature
+from zccl.collectives.running import (
+    NO_GRID,
+    Decision,
+    Traffic,
+    agreed,
+    announce,
+    communicator,
+    info,
+    run_schedule,
+)
+from zccl.config import cpu_threads
+from zccl.ops import Op
+from zccl.plan import plan
+from zccl.transport.mpi import MpiTransport
+from zccl.typing import Array
+
+
+class Family(NamedTuple):
+    """What is special about one reduction.
+
+    Attributes
+    ----------
+    make : function of settings, sendbuf, recvbuf and transport
+        Checks the arguments on this rank.
+    run : function of a decision's algorithm, call, transport and `Codec` maker
+        The schedule to run; the maker takes the place for the results.
+    native : function of transport, call and operation
+        MPI's own collective.
+    native_share : function of the number of ranks
+        What part of the array the native algorithm with the fewest bytes sends.
+    """
+
+    make: Callable[[Settings, Any, Any, MpiTransport], Reduction]
+    schedule: Callable[[str, Reduction, MpiTransport], tuple[Callable[[Link], Steps], Place]]
+    native: Callable[[MpiTransport, Reduction, MPI.Op], None]
+    native_share: Callable[[int], float]
+
+
+def reduce_over(
+    family: Family,
+    settings: Settings,
+    sendbuf: Any,
+    recvbuf: Any,
+    comm: MPI.Intracomm | None,
+    return_info: bool,
+) -> Any:
+    """Make the call of one of the reductions."""
+    start = time.perf_counter()
+    transport = communicator(comm)
+    call, low, high = agreed(transport, lambda: family.make(settings, sendbuf, recvbuf, transport))
+    s = call.signature
+    decision = decide(s, transport.rank, transport.size, transport.one_node, low, high)
+    announce(transport, decision.plan, s.terms)
+    at = time.perf_counter()
+    if decision.plan.algorithm == "native":
+        family.native(transport, call, s.mpi_op)
+        if s.op is Op.AVG and call.target is not None:
+            np.divide(call.target, transport.size, out=call.target)
+        sent = round(s.nbytes * family.native_share(transport.size))
+        traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
+    else:
+        schedule, place = family.schedule(decision.plan.algorithm, call, transport)
+        traffic = run_schedule(transport, _codec(call, place, transport, decision.grid), schedule)
+        place.finish()
+    result = call.deliver()
+    if not return_info:
+        return result
+    return result, info(settings.collective, decision, s.nbytes, traffic, start, at)
+
+
+@functools.lru_cache(1024)
+def decide(s: Signature, rank: int, size: int, one_node: bool, low: float, high: float) -> Decision:
+    """Return what all ranks do, from what they have agreed on."""
+    grid, promised = NO_GRID, 0.0
+    if s.codable:
+        assert isinstance(s.op, Op)  # others take no bound
+        assert s.error_bound is not None
+        budget = s.options.error_budget
+        bound = errorbound.absolute_bound(s.error_bound, s.mode, low, high)
+        rank_bound = errorbound.rank_bound(bound, s.op, size, budget)
+        step = errorbound.grid_step(rank_bound, s.dtype)
+        added = size if s.op in (Op.SUM, Op.AVG) else 1
+        grid = Grid(step, rank_bound, movement=False, ranks=added, rank=rank, fill=s.fill)
+        promised = errorbound.result_bound(bound, s.op, size, budget)
+    choice = plan(
+        s.terms.arguments["collective"], s.algorithm, s.nbytes, size, coded=grid.step > 0,
+        exact=s.error_bound == 0 or s.codable, one_node=one_node,
+        reproducible=s.options.reproducible,
+    )  # fmt: skip
+    return Decision(choice, grid, promised)
+
+
+def _codec(call: Reduction, place: Place, transport: MpiTransport, grid: Grid) -> Codec:
+    """Return the codec: of codes where there is a grid, else of plain values."""
+    op = call.signature.op
+    if grid.step:
+        assert isinstance(op, Op)
+        return QuantisedCodec(call.source, place, grid, op, cpu_threads(transport.local_size))
+    divisor = float(transport.size) if op is Op.AVG else 1.0
+    return PlainCodec(call.source, place, _plain_reduction(op), divisor)
+
+
+def _plain_reduction(op: Op | MPI.Op) -> Callable[[Array, Array], Array]:
+    if isinstance(op, Op):
+        return lambda a, b: reduce_plain(op, a, b)
+    if not op.Is_commutative():
+        raise NotImplementedError(
+            "op: a non-commutative operation works with algorithm='native' only"
+        )
+
+    def reduce(a: Array, b: Array) -> Array:
+        result = b.copy()
+        op.Reduce_local(a, result)
+        return result
+
+    return reduce

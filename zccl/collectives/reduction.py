@@ -1,0 +1,296 @@
+"""The arguments of a reduction, checked on this rank, as rows of values or elements."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from zccl import errorbound
+from zccl.algorithms.agreement import NO_RANGE, Terms
+from zccl.arrays import (
+    check_writeable,
+    from_values,
+    host_array,
+    is_plain,
+    same_memory,
+    to_values,
+    value_dtype,
+    values_target,
+)
+from zccl.collectives.arguments import check_counts, check_root, refuse_stream
+from zccl.config import overrides
+from zccl.kernels.cpu.value_range import value_range
+from zccl.ops import Op
+from zccl.options import Options, effective_options
+from zccl.plan import check_algorithm, even_split
+from zccl.typing import Array
+
+_OPS = [(MPI.SUM, Op.SUM), (MPI.MAX, Op.MAX), (MPI.MIN, Op.MIN)]
+_MPI_OPS = {Op.SUM: MPI.SUM, Op.AVG: MPI.SUM, Op.MAX: MPI.MAX, Op.MIN: MPI.MIN}
+_INTEGER_OPS = (MPI.LAND, MPI.BAND, MPI.LOR, MPI.BOR, MPI.LXOR, MPI.BXOR)
+_PAIR_OPS = (MPI.MAXLOC, MPI.MINLOC)
+_REFUSED_OPS = (MPI.REPLACE, MPI.NO_OP, MPI.OP_NULL)
+
+
+class Settings(NamedTuple):
+    """The arguments of a reduction beside its buffers, as given."""
+
+    collective: str
+    op: MPI.Op | Op
+    error_bound: float | None
+    mode: str
+    algorithm: str
+    stream: object
+    options: Options | None
+    root: int | None = None  # None where all ranks get a result
+    counts: Any = None  # of `reduce_scatter`
+
+
+@dataclass(frozen=True, eq=False)
+class Signature:
+    """What is known of a reduction without its buffers; it must be equal on all ranks.
+
+    Attributes
+    ----------
+    op : Op or MPI.Op
+        An `Op` where zccl knows the operation itself.
+    mpi_op : MPI.Op
+        What MPI has for it.
+    error_bound : float or None
+        As given.
+    algorithm : str
+        As given, or as `ZCCL_ALGORITHM` overrides it.
+    options : Options
+        With the environment's overrides.
+    shares : list of int or None
+        Elements that each rank gets of the result; None where they get all.
+    nbytes : int
+        Of the array.
+    dtype : dtype
+        Of the row that the array is worked on as: values, else elements.
+    componentwise : bool
+        Whether that is a row of values.
+    codable : bool
+        Whether values may be quantised: a positive bound and a floating dtype.
+    terms : Terms
+        All of it in words.
+    given_op : Op or MPI.Op
+        The operation as it was given.
+    """
+
+    op: Op | MPI.Op
+    mpi_op: MPI.Op
+    error_bound: float | None
+    mode: str
+    algorithm: str
+    options: Options
+    shares: list[int] | None
+    nbytes: int
+    dtype: np.dtype
+    componentwise: bool
+    codable: bool
+    terms: Terms
+    given_op: Op | MPI.Op
+
+    @property
+    def fill(self) -> float:
+        """The named fill value; NaN for none."""
+        return math.nan if self.options.fill_value is None else self.options.fill_value
+
+
+# Checks cost more than a small message, and programs repeat their calls.
+_known: dict[Any, Signature] = {}
+MAX_KNOWN = 1024
+
+
+def forget() -> None:
+    """Forget what was checked, since the environment has changed."""
+    _known.clear()
+
+
+def signature(settings: Settings, array: Array, size: int) -> Signature:
+    """Check the arguments of a reduction of `array` over `size` ranks; raises what is wrong."""
+    collective, op, bound, mode, algorithm, stream, options, root, counts = settings
+    key = (
+        collective, id(op), bound, type(bound), mode, algorithm, options, root, counts,
+        array.dtype, array.shape, size,
+    )  # fmt: skip
+    try:
+        found = _known.get(key)
+    except TypeError:  # a list of counts, or something unhashable, which the checks will name
+        return _check(settings, array, size)
+    # A freed operation is still the same object, but another one in value.
+    if found is None or found.given_op is not op or op == MPI.OP_NULL or stream is not None:
+        found = _check(settings, array, size)
+        if len(_known) >= MAX_KNOWN:
+            _known.clear()
+        _known[key] = found
+    return found
+
+
+def _check(settings: Settings, array: Array, size: int) -> Signature:
+    refuse_stream(settings.stream)
+    options = effective_options(settings.options)
+    algorithm = check_algorithm(
+        settings.collective, settings.algorithm, overrides().get("algorithm")
+    )
+    bound = errorbound.check_error_bound(settings.error_bound)
+    errorbound.check_mode(settings.mode)
+    known = _check_op(settings.op, array.dtype, bound)
+    arguments = {
+        "collective": settings.collective,
+        "dtype": str(array.dtype),
+        "shape": str(array.shape),
+        "op": _op_name(known),
+        "error_bound": repr(bound),
+        "mode": settings.mode,
+        "algorithm": algorithm,
+        "options": repr(options),
+    }
+    shares = None
+    if settings.collective == "reduce_scatter":
+        shares = even_split(array.size, size)
+        if settings.counts is not None:
+            shares = check_counts(settings.counts, "recvcounts", size, array.size)
+        arguments["recvcounts"] = str(shares)
+    if settings.root is not None:
+        arguments["root"] = str(check_root(settings.root, size))
+    values = value_dtype(array.dtype)
+    componentwise = values is not None and (isinstance(known, Op) or array.dtype == np.float16)
+    return Signature(
+        known, _MPI_OPS[known] if isinstance(known, Op) else known, bound, settings.mode,
+        algorithm, options, shares, array.nbytes,
+        values if values is not None and componentwise else array.dtype, componentwise,
+        values is not None and bool(bound), Terms.of(arguments), settings.op,
+    )  # fmt: skip
+
+
+class Reduction:
+    """A reduction with its buffers, on this rank.
+
+    Parameters
+    ----------
+    signature : Signature
+        The arguments.
+    send : ndarray
+        What this rank puts in.
+    result : ndarray or None
+        The place for the result; None where this rank gets none.
+
+    Attributes
+    ----------
+    source : 1-D ndarray
+        `send` as a row of values or elements.
+    target : 1-D ndarray or None
+        A row for the result; `source` itself where the call is in place.
+    in_place : bool
+        Whether source and target are one.
+    """
+
+    def __init__(self, signature: Signature, send: Array, result: Array | None):
+        self.signature = signature
+        self._result = result
+        self.target: Array | None = None
+        if signature.componentwise:
+            self.source = to_values(send)
+            if result is not None:
+                self.target = values_target(result)
+        else:
+            self.source = np.ascontiguousarray(send).reshape(-1)
+            if result is not None:
+                row = np.asarray(result)
+                plain = is_plain(row)
+                self.target = row.reshape(-1) if plain else np.empty(row.size, self.source.dtype)
+        self.in_place = False
+        if self.target is not None and np.may_share_memory(self.source, self.target):
+            self.in_place = same_memory(self.source, self.target)
+            if not self.in_place:
+                self.source = self.source.copy()
+
+    def value_ends(self) -> tuple[float, float]:
+        """Return the smallest and largest finite value here, where the bound counts in them."""
+        s = self.signature
+        if not (s.codable and s.mode == "rel"):
+            return NO_RANGE
+        low, high = value_range(self.source, s.fill)
+        return float(low), float(high)
+
+    def deliver(self) -> Array | None:
+        """Put the target into the user's result and return that."""
+        if self._result is None or self.target is None:
+            return None
+        if self.signature.componentwise:
+            from_values(self.target, self._result)
+        elif not np.may_share_memory(self.target, self._result):
+            np.asarray(self._result)[...] = self.target.reshape(self._result.shape)
+        return self._result
+
+
+def given_input(sendbuf: Any, recvbuf: Any) -> Array:
+    """Return the input, native byte order: `recvbuf` where `sendbuf` is MPI.IN_PLACE."""
+    if sendbuf is not MPI.IN_PLACE:
+        return host_array(sendbuf, "sendbuf")
+    if recvbuf is None:
+        raise ValueError(
+            "recvbuf: got None, wanted the array to work on, since sendbuf is MPI.IN_PLACE"
+        )
+    return host_array(recvbuf, "recvbuf")
+
+
+def result_like(send: Array, recvbuf: Any) -> Array:
+    """Return the array for a result of the input's shape and dtype."""
+    if recvbuf is None:
+        return np.empty(send.shape, send.dtype)
+    check_writeable(recvbuf, "recvbuf", send.shape, send.dtype)
+    return recvbuf
+
+
+def _check_op(op: MPI.Op | Op, dtype: np.dtype, error_bound: float | None) -> Op | MPI.Op:
+    """Return the operation as an `Op` where there is one."""
+    if not isinstance(op, MPI.Op | Op):
+        raise TypeError(
+            f"op: got {type(op).__name__}, wanted an mpi4py.MPI.Op or zccl.SUM, AVG, MAX, MIN"
+        )
+    if op in _PAIR_OPS or op in _REFUSED_OPS:
+        raise TypeError(
+            "op: MAXLOC, MINLOC, REPLACE, NO_OP and OP_NULL do not work on arrays of numbers"
+        )
+    known = next((own for theirs, own in _OPS if op == theirs), op)
+    if known in (Op.MAX, Op.MIN) and dtype.kind == "c":
+        raise TypeError(
+            f"op: {_op_name(known)} got dtype {dtype}, but complex numbers have no order"
+        )
+    if known is Op.AVG and dtype.kind not in "fc":
+        raise TypeError(
+            f"op: AVG got dtype {dtype}, wanted a floating dtype; convert the array first"
+        )
+    if known in _INTEGER_OPS and dtype.kind not in "iub":
+        raise TypeError(
+            f"op: a logical or bitwise operation got dtype {dtype}, wanted integers or bool"
+        )
+    if dtype.kind == "b" and known not in _INTEGER_OPS:
+        raise TypeError(
+            "op: got dtype bool, which has logical operations only; use MPI.LOR or MPI.LAND"
+        )
+    if not isinstance(known, Op):
+        if error_bound:
+            raise NotImplementedError(
+                "op: an error bound works with SUM, AVG, MAX and MIN only; use"
+                " error_bound=None for an exact result"
+            )
+        if dtype == np.float16 and not known.is_predefined:
+            raise TypeError(
+                "op: a user-defined operation got dtype float16, which MPI does not have"
+            )
+    return known
+
+
+def _op_name(op: Op | MPI.Op) -> str:
+    if isinstance(op, Op):
+        return op.name
+    names = ("PROD", "LAND", "BAND", "LOR", "BOR", "LXOR", "BXOR")
+    return next((name for name in names if op == getattr(MPI, name)), "user-defined")

@@ -1,0 +1,133 @@
+"""How every collective runs: agree, decide, move messages, tell about it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar
+
+from mpi4py import MPI
+
+from zccl.algorithms.agreement import NO_RANGE, NO_TERMS, Terms, agree
+from zccl.algorithms.primitives import Link, Steps, run
+from zccl.algorithms.protocols import Codec
+from zccl.codecs.tiles import Grid
+from zccl.info import Info
+from zccl.plan import Plan
+from zccl.transport.mpi import MpiTransport, transport_of
+
+NO_GRID = Grid(0.0, 0.0)
+
+_log = logging.getLogger("zccl")
+
+
+class Decision(NamedTuple):
+    """What a call will do: algorithm, grid (step 0: nothing is quantised) and promised bound."""
+
+    plan: Plan
+    grid: Grid
+    promised: float
+
+
+class Traffic(NamedTuple):
+    """What a call did."""
+
+    sent_nbytes: int
+    plain_nbytes: int
+    escapes: int = 0
+    code_seconds: float = 0.0
+    wire_seconds: float = 0.0
+
+
+class _Signature(Protocol):
+    @property
+    def terms(self) -> Terms: ...
+
+
+class Call(Protocol):
+    """Arguments and buffers of a collective, checked on this rank."""
+
+    @property
+    def signature(self) -> _Signature:
+        """What must be equal on all ranks."""
+        ...
+
+    def value_ends(self) -> tuple[float, float]:
+        """Return the smallest and the largest value here, where they matter."""
+        ...
+
+
+AnyCall = TypeVar("AnyCall", bound=Call)
+
+
+def communicator(comm: MPI.Intracomm | None) -> MpiTransport:
+    """Return the transport of a communicator, MPI.COMM_WORLD by default."""
+    return transport_of(MPI.COMM_WORLD if comm is None else comm)
+
+
+def agreed(transport: MpiTransport, make: Callable[[], AnyCall]) -> tuple[AnyCall, float, float]:
+    """Check the arguments on all ranks: the call, and the value range over all ranks.
+
+    Raises
+    ------
+    Exception
+        What `make` raised on the lowest faulty rank, on all ranks; ValueError where arguments
+        differ.
+    """
+    call: AnyCall | None = None
+    fault: Exception | None = None
+    terms = NO_TERMS
+    ends = NO_RANGE
+    try:
+        call = make()
+        terms = call.signature.terms
+        ends = call.value_ends()
+    except Exception as error:
+        fault = error
+    low, high = agree(transport.comm, terms, fault, ends)
+    assert call is not None  # else there was a fault
+    return call, low, high
+
+
+def announce(transport: MpiTransport, plan: Plan, terms: Terms) -> None:
+    """Log what will be done, on rank 0."""
+    if transport.rank == 0 and _log.isEnabledFor(logging.INFO):
+        a = terms.arguments
+        _log.info(
+            "%s: %s of %s %s over %d ranks: %s (%s)", a["collective"], a.get("op", "movement"),
+            a.get("dtype", ""), a.get("shape", ""), transport.size, *plan,
+        )  # fmt: skip
+
+
+def run_schedule(
+    transport: MpiTransport, codec: Codec, schedule: Callable[[Link], Steps]
+) -> Traffic:
+    """Run one of zccl's own algorithms.
+
+    Raises
+    ------
+    TransportError
+        When it failed on any rank, on all ranks.
+    """
+    link = Link(transport, codec)
+    waited = run(schedule(link))
+    agree(transport.comm, NO_TERMS, link.fault())
+    return Traffic(link.sent_nbytes, link.plain_nbytes, codec.escapes, codec.seconds, waited)
+
+
+def info(
+    collective: str, decision: Decision, nbytes: int, traffic: Traffic, start: float, agreed: float
+) -> Info:
+    """Gather what a call tells about itself; `start` and `agreed` are clock times."""
+    plan, grid, promised = decision
+    quantised = plan.algorithm != "native" and grid.step > 0
+    return Info(
+        collective, plan.algorithm, plan.reason, promised if quantised else 0.0,
+        grid.step if quantised else 0.0, nbytes, traffic.sent_nbytes, traffic.plain_nbytes,
+        traffic.escapes,
+        {
+            "agree": agreed - start, "code": traffic.code_seconds, "wire": traffic.wire_seconds,
+            "total": time.perf_counter() - start,
+        },
+    )  # fmt: skip
