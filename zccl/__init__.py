@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 from zccl.config import configure_logging
 
 if TYPE_CHECKING:
+    from zccl.collectives.allgather import allgather
     from zccl.collectives.allreduce import allreduce
+    from zccl.collectives.alltoall import alltoall
+    from zccl.collectives.bcast import bcast
+    from zccl.collectives.gather import gather
+    from zccl.collectives.reduce import reduce
+    from zccl.collectives.reduce_scatter import reduce_scatter
+    from zccl.collectives.scatter import scatter
     from zccl.compression import (
         StreamInfo,
         compress,
@@ -41,6 +48,13 @@ _HOMES = {
     "TransportError": "zccl.errors",
     "ZcclError": "zccl.errors",
     "allreduce": "zccl.collectives.allreduce",
+    "allgather": "zccl.collectives.allgather",
+    "alltoall": "zccl.collectives.alltoall",
+    "bcast": "zccl.collectives.bcast",
+    "gather": "zccl.collectives.gather",
+    "reduce": "zccl.collectives.reduce",
+    "reduce_scatter": "zccl.collectives.reduce_scatter",
+    "scatter": "zccl.collectives.scatter",
     "compress": "zccl.compression",
     "compress_bound": "zccl.compression",
     "decompress": "zccl.compression",
@@ -61,6 +75,13 @@ __all__ = [
     "TransportError",
     "ZcclError",
     "allreduce",
+    "allgather",
+    "alltoall",
+    "bcast",
+    "gather",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
     "compress",
     "compress_bound",
     "decompress",

@@ -20,7 +20,9 @@ def environment(field: str) -> str | None:
 
 
 # The fields whose variables change what a call does.
-_OVERRIDES = ("algorithm", "error_budget", "fill_value", "reproducible", "segment_nbytes")
+_OVERRIDES = (
+    "algorithm", "error_budget", "fill_value", "reproducible", "replace_root", "segment_nbytes",
+)  # fmt: skip
 
 
 @functools.cache

@@ -31,6 +31,8 @@ class Options:
     reproducible : bool
         Keep `algorithm="auto"` on the coded algorithms, whose bits do not depend on the number of
         hops or their order, also where the plain collective would be faster.
+    replace_root : bool
+        Whether `bcast` fills the root's array, too, with what the other ranks receive.
     segment_nbytes : int
         Uncompressed bytes of one message of the ring and of recursive doubling, 4 KiB to 512 MiB.
         Segments let one be coded while another travels.
@@ -45,6 +47,7 @@ class Options:
     error_budget: str = "guaranteed"
     fill_value: float | None = None
     reproducible: bool = False
+    replace_root: bool = False
     segment_nbytes: int = 4 << 20
 
     def __post_init__(self) -> None:
@@ -62,10 +65,11 @@ class Options:
             )
         if fill is not None:  # ranks compare options by their text: 0, 0.0 and -0.0 are one number
             object.__setattr__(self, "fill_value", float(fill) + 0.0)
-        if not isinstance(self.reproducible, bool):
-            raise ValueError(
-                f"Options.reproducible: got {self.reproducible!r}, wanted True or False"
-            )
+        for name in ("reproducible", "replace_root"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(
+                    f"Options.{name}: got {getattr(self, name)!r}, wanted True or False"
+                )
         segment = self.segment_nbytes
         if not isinstance(segment, int) or not 4096 <= segment <= 1 << 29:
             raise ValueError(
@@ -73,12 +77,15 @@ class Options:
             )
 
 
+def _switch(text: str) -> bool:
+    return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
+
+
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "error_budget": str,
     "fill_value": float,
-    "reproducible": lambda text: {"1": True, "true": True, "0": False, "false": False}[
-        text.lower()
-    ],
+    "reproducible": _switch,
+    "replace_root": _switch,
     "segment_nbytes": int,
 }
 

@@ -66,7 +66,7 @@ def check_algorithm(collective: str, algorithm: str, override: str | None) -> st
     return algorithm
 
 
-def plan(
+def choose_plan(
     collective: str,
     algorithm: str,
     nbytes: int,

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from zccl import errorbound
-from zccl.algorithms.schedules import recursive_doubling, ring_allgather, ring_reduce_scatter
+from zccl.algorithms.schedules import (
+    recursive_doubling,
+    ring_allgather_steps,
+    ring_reduce_scatter_steps,
+)
 from zccl.formats import TILE
 from zccl.ops import AVG, MAX, SUM
-from zccl.plan import chunk_parts, even_split, plan
+from zccl.plan import choose_plan, chunk_parts, even_split
 
 SIZES = range(1, 18)
 
@@ -19,22 +23,25 @@ def test_ring_sums_every_chunk_over_all_ranks_and_gives_it_to_all(size):
     held = [{c: {r} for c in range(size)} for r in range(size)]
     for k in range(size - 1):
         sent = [
-            (ring_reduce_scatter(r, size)[k].send, held[r][ring_reduce_scatter(r, size)[k].send])
+            (
+                ring_reduce_scatter_steps(r, size)[k].send,
+                held[r][ring_reduce_scatter_steps(r, size)[k].send],
+            )
             for r in range(size)
         ]
         for r in range(size):
             chunk, ranks = sent[(r - 1) % size]
-            assert chunk == ring_reduce_scatter(r, size)[k].receive
+            assert chunk == ring_reduce_scatter_steps(r, size)[k].receive
             assert not held[r][chunk] & ranks
             held[r][chunk] = held[r][chunk] | ranks
     whole = set(range(size))
     assert all(held[r][r] == whole for r in range(size))
     have = [{r} for r in range(size)]
     for k in range(size - 1):
-        sent = [ring_allgather(r, size)[k].send for r in range(size)]
+        sent = [ring_allgather_steps(r, size)[k].send for r in range(size)]
         assert all(sent[r] in have[r] for r in range(size))
         for r in range(size):
-            assert sent[(r - 1) % size] == ring_allgather(r, size)[k].receive
+            assert sent[(r - 1) % size] == ring_allgather_steps(r, size)[k].receive
             have[r].add(sent[(r - 1) % size])
     assert all(h == whole for h in have)
 
@@ -77,7 +84,7 @@ def test_even_split():
 
 def plan(algorithm="auto", nbytes=1 << 26, size=4, **changes):
     agreed = {"coded": True, "exact": False, "one_node": False, "reproducible": False} | changes
-    return plan("allreduce", algorithm, nbytes, size, **agreed).algorithm
+    return choose_plan("allreduce", algorithm, nbytes, size, **agreed).algorithm
 
 
 def test_auto_chooses_what_pays():

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -78,16 +79,39 @@ def agree(
     ValueError
         When the arguments differ.
     """
-    key = terms.key
+    low, high, _ = agree_with_facts(comm, terms, fault, value_range)
+    return low, high
+
+
+def agree_with_facts(
+    comm: MPI.Intracomm,
+    terms: Terms,
+    fault: Exception | None,
+    value_range: tuple[float, float],
+    facts: Sequence[float] = (),
+) -> tuple[float, float, list[float]]:
+    """Agree, and learn numbers that one rank knows; the others give as many times -inf.
+
+    Returns
+    -------
+    (float, float, list of float)
+        The value range over all ranks, and the largest of each fact.
+
+    Raises
+    ------
+    Exception
+        As `agree`.
+    """
     low, high = value_range
     status = 0.0 if fault is None else float(comm.size - comm.rank)
-    record = array("d", (status, key, -key, -low, high))
+    record = array("d", (status, terms.key, -terms.key, -low, high))
+    record.extend(facts)
     comm.Allreduce(MPI.IN_PLACE, record, MPI.MAX)
     if record[0]:
         _raise_fault(comm, comm.size - int(record[0]), fault)
     if record[1] != -record[2]:
         _raise_difference(comm, terms.arguments)
-    return -record[3], record[4]
+    return -record[3], record[4], list(record[5:])
 
 
 def _raise_fault(comm: MPI.Intracomm, rank: int, fault: Exception | None) -> NoReturn:

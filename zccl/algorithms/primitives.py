@@ -12,13 +12,14 @@ from collections.abc import Callable, Generator
 import numpy as np
 
 from zccl import pool
-from zccl.algorithms.protocols import Codec, Pending, Transport
-from zccl.errors import TransportError
+from zccl.algorithms.protocols import Codec, Pending, ReducingCodec, Transport
+from zccl.errors import StreamError, TransportError
 from zccl.typing import Bytes
 
 Steps = Generator[Pending, None, None]
 """What an algorithm is."""
 
+BUNDLE_NBYTES = 64 << 10  # uncompressed bytes that share a message
 AHEAD = 2  # receives that are posted before the message in hand is worked on
 
 # A rank that fails while data moves sends this, a message without bytes, in place of each one that
@@ -41,18 +42,22 @@ class Link:
         self._tag = transport.next_tag()
         self._sends: deque[Pending] = deque()
 
-    def send(self, message: Bytes, dest: int, part: slice) -> Pending:
-        """Start to send the message of a part; `finish_sends` waits for it in any case."""
+    def send(self, message: Bytes, dest: int, *parts: slice) -> Pending:
+        """Start to send the message of some parts; `finish_sends` waits for it in any case."""
         self.sent_nbytes += message.nbytes
-        self.plain_nbytes += (part.stop - part.start) * self._codec.itemsize
+        self.plain_nbytes += sum(map(self.plain_size, parts))
         while self._sends and self._sends[0].done():  # lets go of their buffers
             self._sends.popleft()
         self._sends.append(self._transport.isend(message, dest, self._tag))
         return self._sends[-1]
 
-    def receive(self, source: int, part: slice) -> Pending:
-        """Start to receive the message of a part."""
-        buffer = pool.take(self._codec.max_nbytes(part))
+    def plain_size(self, part: slice) -> int:
+        """Return the uncompressed bytes of a part."""
+        return (part.stop - part.start) * self._codec.itemsize
+
+    def receive(self, source: int, parts: list[slice]) -> Pending:
+        """Start to receive the message of some parts."""
+        buffer = pool.take(packed_nbytes([self._codec.max_nbytes(part) for part in parts]))
         return self._transport.irecv(buffer, source, self._tag)
 
     def finish_sends(self) -> Steps:
@@ -64,22 +69,18 @@ class Link:
         """Return the message of one's own part."""
         return self._guarded(lambda: self._codec.encode(part))
 
-    def combine(self, a: Bytes, b: Bytes, part: slice) -> Bytes:
-        """Reduce two messages; a failure among them stays one."""
-        if not a.size or not b.size:
-            return _FAILED
-        return self._guarded(lambda: self._codec.combine(a, b, part))
-
-    def add_own(self, message: Bytes, part: slice) -> Bytes:
-        """Reduce a message and one's own part; a failure stays one."""
-        if not message.size:
-            return _FAILED
-        return self._guarded(lambda: self._codec.add_own(message, part))
-
     def decode(self, message: Bytes, part: slice) -> None:
         """Put a message in its place in the result."""
         if message.size:
             self._guarded(lambda: self._codec.decode(message, part))
+
+    def split(self, message: Bytes, count: int) -> list[Bytes]:
+        """Return the messages of a bundle; all of a damaged one are failures."""
+        try:
+            return unpack(message, count)
+        except StreamError as error:
+            self.failure = self.failure or error
+            return [_FAILED] * count
 
     def _guarded(self, work: Callable[[], Bytes | None]) -> Bytes:
         try:
@@ -99,29 +100,145 @@ class Link:
         return fault
 
 
+class ReducingLink(Link):
+    """The messages of a reduction."""
+
+    def __init__(self, transport: Transport, codec: ReducingCodec):
+        super().__init__(transport, codec)
+        self._reducer = codec
+
+    def combine(self, a: Bytes, b: Bytes, part: slice) -> Bytes:
+        """Reduce two messages; a failure among them stays one."""
+        if not a.size or not b.size:
+            return _FAILED
+        return self._guarded(lambda: self._reducer.combine(a, b, part))
+
+    def add_own(self, message: Bytes, part: slice) -> Bytes:
+        """Reduce a message and one's own part; a failure stays one."""
+        if not message.size:
+            return _FAILED
+        return self._guarded(lambda: self._reducer.add_own(message, part))
+
+
+def bundles(link: Link, parts: list[slice]) -> list[list[slice]]:
+    """Group neighbours, so that short parts share a message: the same on both sides."""
+    groups: list[list[slice]] = []
+    room = 0
+    for part in parts:
+        nbytes = link.plain_size(part)
+        if nbytes > room:
+            groups.append([])
+            room = BUNDLE_NBYTES
+        groups[-1].append(part)
+        room -= nbytes
+    return groups
+
+
+def packed_nbytes(sizes: list[int]) -> int:
+    """Return the bytes of a bundle of messages of so many bytes; a single one stays as it is."""
+    if len(sizes) == 1:
+        return sizes[0]
+    return 8 * len(sizes) + sum(-(-nbytes // 8) * 8 for nbytes in sizes)
+
+
+def pack(messages: list[Bytes]) -> Bytes:
+    """Join messages: their lengths, then each on an 8-byte border."""
+    if len(messages) == 1:
+        return messages[0]
+    sizes = [message.nbytes for message in messages]
+    bundle = pool.take(packed_nbytes(sizes))
+    bundle[: 8 * len(sizes)].view(np.int64)[:] = sizes
+    at = 8 * len(sizes)
+    for message in messages:
+        bundle[at : at + message.nbytes] = message
+        at += -(-message.nbytes // 8) * 8
+    return bundle
+
+
+def unpack(bundle: Bytes, count: int) -> list[Bytes]:
+    """Split a bundle into its messages, views of it.
+
+    Raises
+    ------
+    StreamError
+        When the lengths do not add up.
+    """
+    if count == 1:
+        return [bundle]
+    sizes = bundle[: 8 * count].view(np.int64).tolist() if bundle.nbytes >= 8 * count else []
+    if not sizes or min(sizes) < 0 or packed_nbytes(sizes) != bundle.nbytes:
+        raise StreamError(f"damaged bundle of {bundle.nbytes} bytes")
+    messages = []
+    at = 8 * count
+    for nbytes in sizes:
+        messages.append(bundle[at : at + nbytes])
+        at += -(-nbytes // 8) * 8
+    return messages
+
+
+class Outbox:
+    """The messages of a row of parts to one rank, in order, short ones bundled."""
+
+    def __init__(self, link: Link, dest: int, parts: list[slice]):
+        self._link = link
+        self._dest = dest
+        self._bundles = deque(bundles(link, parts))
+        self._held: list[Bytes] = []
+
+    def put(self, message: Bytes) -> None:
+        """Send the next message, or hold it until its bundle is full."""
+        self._held.append(message)
+        if len(self._held) == len(self._bundles[0]):
+            self._link.send(pack(self._held), self._dest, *self._bundles.popleft())
+            self._held = []
+
+
 class Inbox:
     """The messages of a row of parts from one rank, in order.
 
     A few receives are always posted ahead.
+
+    Parameters
+    ----------
+    link : Link
+        The operation.
+    source : int
+        The rank that sends.
+    groups : list of list of slice
+        The parts of each message: as `bundles` has them for an `Outbox`, else one each.
     """
 
-    def __init__(self, link: Link, source: int, parts: list[slice]):
+    def __init__(self, link: Link, source: int, groups: list[list[slice]]):
         self._link = link
         self._source = source
-        self._parts = deque(parts)
-        self._posted: deque[Pending] = deque()
+        self._groups = deque(groups)
+        self._posted: deque[tuple[Pending, int]] = deque()
+        self._arrived: deque[Bytes] = deque()
         self._post()
+
+    @classmethod
+    def of_parts(cls, link: Link, source: int, parts: list[slice]) -> Inbox:
+        """Return an inbox of one message for each part."""
+        return cls(link, source, [[part] for part in parts])
+
+    @classmethod
+    def of_bundles(cls, link: Link, source: int, parts: list[slice]) -> Inbox:
+        """Return an inbox of what the `Outbox` of these parts sends."""
+        return cls(link, source, bundles(link, parts))
 
     def _post(self) -> None:
-        while self._parts and len(self._posted) < AHEAD:
-            self._posted.append(self._link.receive(self._source, self._parts.popleft()))
+        while self._groups and len(self._posted) < AHEAD:
+            group = self._groups.popleft()
+            self._posted.append((self._link.receive(self._source, group), len(group)))
 
     def take(self) -> Generator[Pending, None, Bytes]:
-        """Wait for the next message and return it."""
-        pending = self._posted.popleft()
-        yield pending
-        self._post()
-        return pending.message()
+        """Wait for the message of the next part and return it."""
+        if not self._arrived:
+            pending, count = self._posted.popleft()
+            yield pending
+            self._post()
+            self._arrived.extend(self._link.split(pending.message(), count))
+        return self._arrived.popleft()
 
 
 def run(steps: Steps) -> float:

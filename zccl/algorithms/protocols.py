@@ -22,16 +22,20 @@ class Codec(Protocol):
         """Return the message of this rank's own values."""
         ...
 
+    def decode(self, message: Bytes, part: slice) -> None:
+        """Put the values of a message into the result."""
+        ...
+
+
+class ReducingCodec(Codec, Protocol):
+    """A codec whose messages can be reduced."""
+
     def combine(self, a: Bytes, b: Bytes, part: slice) -> Bytes:
         """Reduce two messages of the same part."""
         ...
 
     def add_own(self, message: Bytes, part: slice) -> Bytes:
         """Reduce a message and this rank's own values of the same part."""
-        ...
-
-    def decode(self, message: Bytes, part: slice) -> None:
-        """Put the values of a message into the result."""
         ...
 
 

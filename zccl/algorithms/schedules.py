@@ -12,12 +12,12 @@ class RingStep(NamedTuple):
     receive: int
 
 
-def ring_reduce_scatter(rank: int, size: int) -> list[RingStep]:
+def ring_reduce_scatter_steps(rank: int, size: int) -> list[RingStep]:
     """Return the steps after which each rank holds the whole sum of the chunk of its number."""
     return [RingStep((rank - 1 - k) % size, (rank - 2 - k) % size) for k in range(size - 1)]
 
 
-def ring_allgather(rank: int, size: int) -> list[RingStep]:
+def ring_allgather_steps(rank: int, size: int) -> list[RingStep]:
     """Return the size - 1 steps that pass each rank's own chunk round the ring."""
     return [RingStep((rank - k) % size, (rank - 1 - k) % size) for k in range(size - 1)]
 
@@ -32,6 +32,7 @@ class Doubling(NamedTuple):
     folds_to: int | None  # partner that takes this rank's data and returns the result
     folds_from: int | None  # partner whose data this rank takes
     partners: list[int]  # partners of the exchanges, in order
+    groups: list[list[int]]  # the ranks whose data each of these partners has by then
 
 
 def recursive_doubling(rank: int, size: int) -> Doubling:
@@ -39,12 +40,53 @@ def recursive_doubling(rank: int, size: int) -> Doubling:
     power = 1 << (size.bit_length() - 1)
     rest = size - power
     if rank < 2 * rest and rank % 2 == 0:
-        return Doubling(rank + 1, None, [])
+        return Doubling(rank + 1, None, [], [])
     folds_from = rank - 1 if rank < 2 * rest else None
     virtual = rank // 2 if rank < 2 * rest else rank - rest
 
     def real(v: int) -> int:
         return 2 * v + 1 if v < rest else v + rest
 
-    distances = [1 << k for k in range(power.bit_length() - 1)]
-    return Doubling(None, folds_from, [real(virtual ^ d) for d in distances])
+    def behind(v: int) -> list[int]:
+        return [real(v) - 1, real(v)] if v < rest else [real(v)]
+
+    partners, groups = [], []
+    for k in range(power.bit_length() - 1):
+        partner = virtual ^ (1 << k)
+        partners.append(real(partner))
+        first = partner >> k << k
+        groups.append([r for v in range(first, first + (1 << k)) for r in behind(v)])
+    return Doubling(None, folds_from, partners, groups)
+
+
+class Branch(NamedTuple):
+    """A child in a tree, and the ranks of its sub-tree: those of its own branches, then itself."""
+
+    child: int
+    ranks: list[int]
+
+
+class Tree(NamedTuple):
+    """A binomial tree seen from one rank; the largest branch comes first."""
+
+    parent: int | None
+    branches: list[Branch]
+
+
+def binomial_tree(rank: int, size: int, root: int) -> Tree:
+    """Return one rank's place in the binomial tree of a root."""
+    place = (rank - root) % size
+
+    def real(v: int) -> int:
+        return (v + root) % size
+
+    def below(v: int) -> list[int]:
+        reach = v & -v or 1 << (size - 1).bit_length()
+        steps = [1 << k for k in reversed(range(reach.bit_length() - 1))]
+        return [v + step for step in steps if v + step < size]
+
+    def subtree(v: int) -> list[int]:
+        return [r for child in below(v) for r in subtree(child)] + [real(v)]
+
+    branches = [Branch(real(child), subtree(child)) for child in below(place)]
+    return Tree(None if place == 0 else real(place & (place - 1)), branches)

@@ -38,28 +38,19 @@ class PlainCodec:
 
     Parameters
     ----------
-    source : 1-D ndarray
-        Elements to send.
+    source : Place
+        Where the elements to send are.
     place : Place
         Where the results go, of the same dtype; it may be the source.
-    reduce : function of two arrays
-        The reduction of a hop.
-    divisor : float
-        Results are divided by it (averages).
+    dtype : dtype
+        Of both.
     """
 
-    def __init__(
-        self,
-        source: Array,
-        place: Place,
-        reduce: Callable[[Array, Array], Array],
-        divisor: float = 1.0,
-    ):
+    def __init__(self, source: Place, place: Place, dtype: np.dtype):
         self._source = source
         self._place = place
-        self._reduce = reduce
-        self._divisor = divisor
-        self.itemsize = source.dtype.itemsize
+        self._dtype = dtype
+        self.itemsize = dtype.itemsize
         self.escapes = 0
         self.seconds = 0.0
 
@@ -70,24 +61,54 @@ class PlainCodec:
     def encode(self, part: slice) -> Bytes:
         """Return the message of one's own elements."""
         message = pool.take(self.max_nbytes(part))
-        message[:] = self._source[part].view(np.uint8)
+        message[:] = self._source(part).view(np.uint8)
         return message
+
+    def decode(self, message: Bytes, part: slice) -> None:
+        """Put the elements of a message in their place."""
+        self._place(part)[...] = message.view(self._dtype)
+
+
+class PlainReduction(PlainCodec):
+    """Reduces elements as they are.
+
+    Parameters
+    ----------
+    source, place, dtype
+        As for `PlainCodec`.
+    reduce : function of two arrays
+        The reduction of a hop.
+    divisor : float
+        Results are divided by it (averages).
+    """
+
+    def __init__(
+        self,
+        source: Place,
+        place: Place,
+        dtype: np.dtype,
+        reduce: Callable[[Array, Array], Array],
+        divisor: float = 1.0,
+    ):
+        super().__init__(source, place, dtype)
+        self._reduce = reduce
+        self._divisor = divisor
 
     def combine(self, a: Bytes, b: Bytes, part: slice) -> Bytes:
         """Reduce two messages of the same elements."""
-        start = time.perf_counter()
-        result = self._reduce(a.view(self._source.dtype), b.view(self._source.dtype))
-        self.seconds += time.perf_counter() - start
-        return result.view(np.uint8)
+        return self._reduced(a.view(self._dtype), b.view(self._dtype))
 
     def add_own(self, message: Bytes, part: slice) -> Bytes:
         """Reduce a message and one's own elements."""
+        return self._reduced(message.view(self._dtype), self._source(part))
+
+    def _reduced(self, a: Array, b: Array) -> Bytes:
         start = time.perf_counter()
-        result = self._reduce(message.view(self._source.dtype), self._source[part])
+        result = self._reduce(a, b)
         self.seconds += time.perf_counter() - start
         return result.view(np.uint8)
 
     def decode(self, message: Bytes, part: slice) -> None:
         """Put the elements of a message in their place."""
-        elements = message.view(self._source.dtype)
+        elements = message.view(self._dtype)
         self._place(part)[...] = elements if self._divisor == 1.0 else elements / self._divisor

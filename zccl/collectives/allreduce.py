@@ -7,7 +7,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from zccl.algorithms.primitives import Link, Steps
+from zccl.algorithms.primitives import ReducingLink, Steps
 from zccl.algorithms.recursive_doubling import recursive_doubling_allreduce
 from zccl.algorithms.ring import ring_allreduce
 from zccl.codecs.places import Place, Row
@@ -25,7 +25,7 @@ from zccl.plan import chunk_parts
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
-_ALGORITHMS: dict[str, Callable[[Link, list[list[slice]]], Steps]] = {
+_ALGORITHMS: dict[str, Callable[[ReducingLink, list[list[slice]]], Steps]] = {
     "ring": ring_allreduce,
     "recursive_doubling": recursive_doubling_allreduce,
 }
@@ -129,7 +129,7 @@ def _make(settings: Settings, sendbuf: Any, recvbuf: Any, transport: MpiTranspor
 
 def _schedule(
     algorithm: str, call: Reduction, transport: MpiTransport
-) -> tuple[Callable[[Link], Steps], Place]:
+) -> tuple[Callable[[ReducingLink], Steps], Place]:
     assert call.target is not None
     segment = call.signature.options.segment_nbytes
     chunks = chunk_parts(call.source.size, call.source.itemsize, transport.size, segment)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
 
 
 def refuse_stream(stream: object) -> None:
@@ -54,3 +59,54 @@ def check_counts(counts: Sequence[int], name: str, size: int, total: int | None)
             f"{name}: got {found}, {sum(found)} in all, wanted {total} elements in all"
         )
     return found
+
+
+def rows_of(shape: tuple[int, ...], name: str, size: int) -> list[int]:
+    """Return the elements of each rank's share of an array that has one along its first axis.
+
+    Raises
+    ------
+    ValueError
+        When the first axis is not the number of ranks.
+    """
+    if not shape or shape[0] != size:
+        raise ValueError(
+            f"{name}: got shape {shape}, wanted a first axis of {size}, one for each rank; or give"
+            " counts"
+        )
+    return [math.prod(shape[1:])] * size
+
+
+def check_own_count(counts: list[int], name: str, rank: int, count: int) -> None:
+    """Raise ValueError when a rank's count is not that of the elements it gives."""
+    if counts[rank] != count:
+        raise ValueError(
+            f"{name}: rank {rank} should give {counts[rank]} elements, but its array has {count}"
+        )
+
+
+def given_counts(comm: MPI.Intracomm, counts: Sequence[int] | None, root: int) -> list[int]:
+    """Return the counts that the root was given, on all ranks."""
+    known = np.zeros(comm.size, np.int64)
+    if comm.rank == root and counts is not None:
+        known[:] = counts
+    comm.Bcast(known, root)
+    return [int(count) for count in known]
+
+
+def own_slot(recvbuf: Any, counts: Sequence[int] | None, rank: int, size: int) -> Any:
+    """Return a rank's own share of an array for those of all, its input in place.
+
+    Raises
+    ------
+    ValueError
+        When there is no such array, or it has no such share.
+    """
+    if recvbuf is None:
+        raise ValueError("recvbuf: got None, wanted the array, since sendbuf is MPI.IN_PLACE")
+    if counts is None:
+        rows_of(np.shape(recvbuf), "recvbuf", size)
+        return recvbuf[rank]
+    found = check_counts(counts, "recvcounts", size, np.size(recvbuf))
+    start = sum(found[:rank])
+    return np.reshape(recvbuf, -1)[start : start + found[rank]]

@@ -11,10 +11,10 @@ import numpy as np
 from mpi4py import MPI
 
 from zccl import errorbound
-from zccl.algorithms.primitives import Link, Steps
-from zccl.algorithms.protocols import Codec
-from zccl.codecs.places import Place
-from zccl.codecs.plain import PlainCodec, reduce_plain
+from zccl.algorithms.primitives import ReducingLink, Steps
+from zccl.algorithms.protocols import ReducingCodec
+from zccl.codecs.places import Place, Row
+from zccl.codecs.plain import PlainReduction, reduce_plain
 from zccl.codecs.quantised import QuantisedCodec
 from zccl.codecs.tiles import Grid
 from zccl.collectives.reduction import Reduction, Settings, Signature
@@ -30,7 +30,7 @@ from zccl.collectives.running import (
 )
 from zccl.config import cpu_threads
 from zccl.ops import Op
-from zccl.plan import plan
+from zccl.plan import choose_plan
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
@@ -42,8 +42,8 @@ class Family(NamedTuple):
     ----------
     make : function of settings, sendbuf, recvbuf and transport
         Checks the arguments on this rank.
-    run : function of a decision's algorithm, call, transport and `Codec` maker
-        The schedule to run; the maker takes the place for the results.
+    schedule : function of algorithm, call and transport
+        The schedule to run, and the place for its results.
     native : function of transport, call and operation
         MPI's own collective.
     native_share : function of the number of ranks
@@ -51,7 +51,9 @@ class Family(NamedTuple):
     """
 
     make: Callable[[Settings, Any, Any, MpiTransport], Reduction]
-    schedule: Callable[[str, Reduction, MpiTransport], tuple[Callable[[Link], Steps], Place]]
+    schedule: Callable[
+        [str, Reduction, MpiTransport], tuple[Callable[[ReducingLink], Steps], Place]
+    ]
     native: Callable[[MpiTransport, Reduction, MPI.Op], None]
     native_share: Callable[[int], float]
 
@@ -80,7 +82,9 @@ def reduce_over(
         traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
     else:
         schedule, place = family.schedule(decision.plan.algorithm, call, transport)
-        traffic = run_schedule(transport, _codec(call, place, transport, decision.grid), schedule)
+        codec = _codec(call, place, transport, decision.grid)
+        link = ReducingLink(transport, codec)
+        traffic = run_schedule(transport, link, codec, schedule(link))
         place.finish()
     result = call.deliver()
     if not return_info:
@@ -102,7 +106,7 @@ def decide(s: Signature, rank: int, size: int, one_node: bool, low: float, high:
         added = size if s.op in (Op.SUM, Op.AVG) else 1
         grid = Grid(step, rank_bound, movement=False, ranks=added, rank=rank, fill=s.fill)
         promised = errorbound.result_bound(bound, s.op, size, budget)
-    choice = plan(
+    choice = choose_plan(
         s.terms.arguments["collective"], s.algorithm, s.nbytes, size, coded=grid.step > 0,
         exact=s.error_bound == 0 or s.codable, one_node=one_node,
         reproducible=s.options.reproducible,
@@ -110,14 +114,15 @@ def decide(s: Signature, rank: int, size: int, one_node: bool, low: float, high:
     return Decision(choice, grid, promised)
 
 
-def _codec(call: Reduction, place: Place, transport: MpiTransport, grid: Grid) -> Codec:
+def _codec(call: Reduction, place: Place, transport: MpiTransport, grid: Grid) -> ReducingCodec:
     """Return the codec: of codes where there is a grid, else of plain values."""
-    op = call.signature.op
+    s = call.signature
+    op = s.op
     if grid.step:
         assert isinstance(op, Op)
         return QuantisedCodec(call.source, place, grid, op, cpu_threads(transport.local_size))
     divisor = float(transport.size) if op is Op.AVG else 1.0
-    return PlainCodec(call.source, place, _plain_reduction(op), divisor)
+    return PlainReduction(Row(call.source), place, s.dtype, _plain_reduction(op), divisor)
 
 
 def _plain_reduction(op: Op | MPI.Op) -> Callable[[Array, Array], Array]:

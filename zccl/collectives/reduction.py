@@ -66,6 +66,8 @@ class Signature:
         As given, or as `ZCCL_ALGORITHM` overrides it.
     options : Options
         With the environment's overrides.
+    root : int
+        The rank that gets the result, where one does.
     shares : list of int or None
         Elements that each rank gets of the result; None where they get all.
     nbytes : int
@@ -88,6 +90,7 @@ class Signature:
     mode: str
     algorithm: str
     options: Options
+    root: int
     shares: list[int] | None
     nbytes: int
     dtype: np.dtype
@@ -116,7 +119,7 @@ def signature(settings: Settings, array: Array, size: int) -> Signature:
     """Check the arguments of a reduction of `array` over `size` ranks; raises what is wrong."""
     collective, op, bound, mode, algorithm, stream, options, root, counts = settings
     key = (
-        collective, id(op), bound, type(bound), mode, algorithm, options, root, counts,
+        collective, id(op), bound, type(bound), mode, algorithm, options, root, type(root), counts,
         array.dtype, array.shape, size,
     )  # fmt: skip
     try:
@@ -157,13 +160,15 @@ def _check(settings: Settings, array: Array, size: int) -> Signature:
         if settings.counts is not None:
             shares = check_counts(settings.counts, "recvcounts", size, array.size)
         arguments["recvcounts"] = str(shares)
+    root = 0
     if settings.root is not None:
-        arguments["root"] = str(check_root(settings.root, size))
+        root = check_root(settings.root, size)
+        arguments["root"] = str(root)
     values = value_dtype(array.dtype)
     componentwise = values is not None and (isinstance(known, Op) or array.dtype == np.float16)
     return Signature(
         known, _MPI_OPS[known] if isinstance(known, Op) else known, bound, settings.mode,
-        algorithm, options, shares, array.nbytes,
+        algorithm, options, root, shares, array.nbytes,
         values if values is not None and componentwise else array.dtype, componentwise,
         values is not None and bool(bound), Terms.of(arguments), settings.op,
     )  # fmt: skip

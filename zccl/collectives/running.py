@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from mpi4py import MPI
 
-from zccl.algorithms.agreement import NO_RANGE, NO_TERMS, Terms, agree
+from zccl.algorithms.agreement import NO_RANGE, NO_TERMS, Terms, agree, agree_with_facts
 from zccl.algorithms.primitives import Link, Steps, run
 from zccl.algorithms.protocols import Codec
 from zccl.codecs.tiles import Grid
@@ -75,19 +76,40 @@ def agreed(transport: MpiTransport, make: Callable[[], AnyCall]) -> tuple[AnyCal
         What `make` raised on the lowest faulty rank, on all ranks; ValueError where arguments
         differ.
     """
+    call, low, high, _ = agreed_with_facts(transport, lambda: (make(), ()), 0)
+    return call, low, high
+
+
+def agreed_with_facts(
+    transport: MpiTransport, make: Callable[[], tuple[AnyCall, Sequence[float]]], count: int
+) -> tuple[AnyCall, float, float, list[float]]:
+    """Do as `agreed`, and learn so many numbers that one rank knows: elsewhere they are empty."""
     call: AnyCall | None = None
     fault: Exception | None = None
     terms = NO_TERMS
     ends = NO_RANGE
+    facts: Sequence[float] = ()
     try:
-        call = make()
+        call, facts = make()
         terms = call.signature.terms
         ends = call.value_ends()
     except Exception as error:
         fault = error
-    low, high = agree(transport.comm, terms, fault, ends)
+    low, high, known = agree_with_facts(
+        transport.comm, terms, fault, ends, facts or (-math.inf,) * count
+    )
     assert call is not None  # else there was a fault
-    return call, low, high
+    return call, low, high, known
+
+
+def done_by_all(transport: MpiTransport, work: Callable[[], None]) -> None:
+    """Do something that may fail on one rank, and raise what it raised on all."""
+    fault: Exception | None = None
+    try:
+        work()
+    except Exception as error:
+        fault = error
+    agree(transport.comm, NO_TERMS, fault)
 
 
 def announce(transport: MpiTransport, plan: Plan, terms: Terms) -> None:
@@ -100,9 +122,7 @@ def announce(transport: MpiTransport, plan: Plan, terms: Terms) -> None:
         )  # fmt: skip
 
 
-def run_schedule(
-    transport: MpiTransport, codec: Codec, schedule: Callable[[Link], Steps]
-) -> Traffic:
+def run_schedule(transport: MpiTransport, link: Link, codec: Codec, steps: Steps) -> Traffic:
     """Run one of zccl's own algorithms.
 
     Raises
@@ -110,8 +130,7 @@ def run_schedule(
     TransportError
         When it failed on any rank, on all ranks.
     """
-    link = Link(transport, codec)
-    waited = run(schedule(link))
+    waited = run(steps)
     agree(transport.comm, NO_TERMS, link.fault())
     return Traffic(link.sent_nbytes, link.plain_nbytes, codec.escapes, codec.seconds, waited)
 

@@ -1,0 +1,152 @@
+"""Allgather: the arrays of all ranks for all ranks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from zccl.algorithms.primitives import Link, Steps
+from zccl.algorithms.recursive_doubling import recursive_doubling_allgather
+from zccl.algorithms.ring import ring_allgather
+from zccl.arrays import check_writeable, host_array
+from zccl.collectives.arguments import check_counts, check_own_count, own_slot
+from zccl.collectives.moving import Cutter, Movement, Route, Settings, counted, move, signature
+from zccl.collectives.running import agreed, communicator
+from zccl.collectives.shares import Shares
+from zccl.options import Options
+from zccl.typing import Array, Bytes
+
+_ALGORITHMS: dict[str, Callable[[Link, list[list[slice]]], Steps]] = {
+    "ring": ring_allgather,
+    "recursive_doubling": recursive_doubling_allgather,
+}
+
+
+def allgather(
+    sendbuf: Any,
+    recvbuf: Array | None = None,
+    recvcounts: Sequence[int] | None = None,
+    comm: MPI.Intracomm | None = None,
+    *,
+    error_bound: float | None = None,
+    mode: str = "abs",
+    algorithm: str = "auto",
+    stream: None = None,
+    return_info: bool = False,
+    options: Options | None = None,
+) -> Any:
+    """Give every rank the arrays of all ranks.
+
+    Collective. Each rank compresses its array once; ranks pass compressed bytes on and decode all
+    of them, their own too, so that all hold the same bits.
+
+    Parameters
+    ----------
+    sendbuf : ndarray or MPI.IN_PLACE
+        This rank's array: layout, byte order and dtype as for `allreduce`, and bool. Without
+        `recvcounts` all have the same shape. With `MPI.IN_PLACE` it is already in its place in
+        `recvbuf`.
+    recvbuf : ndarray, optional
+        Filled with the result and returned: same dtype, any layout.
+    recvcounts : sequence of int, optional
+        Elements that each rank gives, the same on all ranks; the result is flat.
+    comm : MPI.Intracomm, optional
+        Communicator, `MPI.COMM_WORLD` by default. zccl talks on a private duplicate of it.
+    error_bound : float, optional
+        Largest absolute difference of each element that is received (each component of a complex
+        one) from the element that was sent; no rounding on top. None: exact, by the native
+        collective. 0: exact, by zccl's own algorithms.
+    mode : {"abs", "rel"}
+        Whether the bound is a number in the unit of the array, or a fraction of the value range
+        (largest minus smallest finite value) of all ranks' arrays; a range of 0 makes the result
+        exact.
+    algorithm : {"auto", "ring", "recursive_doubling", "native"}
+        "native" is MPI's own collective, always exact. "auto" takes it where compression would not
+        pay.
+    stream : None
+        For arrays on GPUs; must be None for host arrays.
+    return_info : bool
+        Whether to return how the call went, too.
+    options : Options, optional
+        Everything else; see `zccl.Options`.
+
+    Returns
+    -------
+    ndarray
+        The arrays by rank, of shape `(size, *sendbuf.shape)`, or one behind the other with
+        counts.
+    Info
+        Only with `return_info=True`.
+
+    Raises
+    ------
+    TypeError
+        An argument of a wrong type, a dtype that cannot be carried.
+    ValueError
+        A wrong value, arrays or arguments that differ between ranks, a value range that overflows
+        float64.
+    TransportError
+        A communicator that cannot be used, or a failure while data moved.
+
+    Notes
+    -----
+    Compression once and forwarding of bytes are gZCCL's (arXiv 2308.05199).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> import zccl
+    >>> comm = MPI.COMM_WORLD
+    >>> x = np.full((10, 20), comm.rank, np.float32)
+    >>> zccl.allgather(x, error_bound=1e-3, algorithm="ring").shape == (comm.size, 10, 20)
+    True
+    """
+    start = time.perf_counter()
+    transport = communicator(comm)
+    size, rank = transport.size, transport.rank
+    settings = Settings("allgather", error_bound, mode, algorithm, stream, options)
+    arrays: list[Array] = []
+    counts: list[int] = []
+
+    def make() -> Movement:
+        in_place = sendbuf is MPI.IN_PLACE
+        array = own_slot(recvbuf, recvcounts, rank, size) if in_place else sendbuf
+        array = host_array(array, "sendbuf")
+        if isinstance(recvbuf, np.ndarray) and np.may_share_memory(array, recvbuf):
+            array = array.copy()
+        if recvcounts is None:
+            counts.extend([array.size] * size)
+            shape: tuple[int, ...] = (size, *array.shape)
+            found = signature(settings, dtype=array.dtype, shape=array.shape)
+        else:
+            counts.extend(check_counts(recvcounts, "recvcounts", size, None))
+            check_own_count(counts, "recvcounts", rank, array.size)
+            shape = (sum(counts),)
+            found = signature(settings, dtype=array.dtype, recvcounts=counts)
+        result = np.empty(shape, array.dtype) if recvbuf is None else recvbuf
+        check_writeable(result, "recvbuf", shape, array.dtype)
+        arrays.extend((array, result))
+        source = Shares(array, [array.size], before=sum(counts[:rank]))
+        call = Movement(found, source, array.dtype)
+        call.target = Shares(result, counts)
+        return call
+
+    call, low, high = agreed(transport, make)
+    array, result = arrays
+    dtype = array.dtype
+
+    def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
+        return _ALGORITHMS[algorithm](link, cutter.rows(counts))
+
+    def native(send: Bytes | None, into: Bytes | None) -> None:
+        transport.comm.Allgatherv([send, MPI.BYTE], counted(into, counts, dtype.itemsize))
+
+    nbytes = sum(counts) * dtype.itemsize
+    route = Route(schedule, native, nbytes - nbytes // size)
+    told = move(transport, call, (low, high), dtype, array.nbytes, nbytes // size, route, start)
+    return (result, told) if return_info else result

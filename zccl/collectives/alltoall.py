@@ -1,0 +1,160 @@
+"""Alltoall: a share of every rank's array for every rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from zccl.algorithms.pairwise import pairwise_alltoall
+from zccl.algorithms.primitives import Link, Steps
+from zccl.arrays import check_writeable, host_array
+from zccl.collectives.arguments import check_counts, rows_of
+from zccl.collectives.moving import Cutter, Movement, Route, Settings, counted, move, signature
+from zccl.collectives.running import agreed_with_facts, communicator, done_by_all
+from zccl.collectives.shares import Shares
+from zccl.options import Options
+from zccl.typing import Array, Bytes
+
+
+def alltoall(
+    sendbuf: Any,
+    recvbuf: Array | None = None,
+    sendcounts: Sequence[int] | None = None,
+    recvcounts: Sequence[int] | None = None,
+    comm: MPI.Intracomm | None = None,
+    *,
+    error_bound: float | None = None,
+    mode: str = "abs",
+    algorithm: str = "auto",
+    stream: None = None,
+    return_info: bool = False,
+    options: Options | None = None,
+) -> Any:
+    """Give each rank its share of every rank's array.
+
+    Collective. Each share is compressed once, where it comes from, and decoded once.
+
+    Parameters
+    ----------
+    sendbuf : ndarray or MPI.IN_PLACE
+        This rank's array: layout, byte order and dtype as for `allreduce`, and bool. Without counts
+        its first axis is the number of ranks, and all have the same shape. With `MPI.IN_PLACE` it
+        is taken from `recvbuf`, and with counts each rank receives as much as it sends.
+    recvbuf : ndarray, optional
+        Filled with the result and returned: same dtype, any layout.
+    sendcounts : sequence of int, optional
+        Elements of each rank's share of the flattened array; given on all ranks or on none.
+    recvcounts : sequence of int, optional
+        Elements that come from each rank; only together with `sendcounts`, to be checked.
+    comm : MPI.Intracomm, optional
+        Communicator, `MPI.COMM_WORLD` by default. zccl talks on a private duplicate of it.
+    error_bound : float, optional
+        Largest absolute difference of each element that is received (each component of a complex
+        one) from the element that was sent; no rounding on top. None: exact, by the native
+        collective. 0: exact, by zccl's own algorithms.
+    mode : {"abs", "rel"}
+        Whether the bound is a number in the unit of the array, or a fraction of the value range
+        (largest minus smallest finite value) of all ranks' arrays; a range of 0 makes the result
+        exact.
+    algorithm : {"auto", "pairwise", "native"}
+        "native" is MPI's own collective, always exact. "auto" takes it where compression would not
+        pay.
+    stream : None
+        For arrays on GPUs; must be None for host arrays.
+    return_info : bool
+        Whether to return how the call went, too.
+    options : Options, optional
+        Everything else; see `zccl.Options`.
+
+    Returns
+    -------
+    ndarray
+        The shares by the rank they come from: of the shape of `sendbuf`, or flat with counts.
+    Info
+        Only with `return_info=True`.
+
+    Raises
+    ------
+    TypeError
+        An argument of a wrong type, a dtype that cannot be carried.
+    ValueError
+        A wrong value, arrays or arguments that differ between ranks, a value range that overflows
+        float64.
+    TransportError
+        A communicator that cannot be used, or a failure while data moved.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> import zccl
+    >>> comm = MPI.COMM_WORLD
+    >>> x = np.full((comm.size, 20), comm.rank, np.float32)
+    >>> y = zccl.alltoall(x, error_bound=1e-3, algorithm="pairwise")
+    >>> bool((abs(y[:, 0] - np.arange(comm.size)) <= 1e-3).all())
+    True
+    """
+    start = time.perf_counter()
+    transport = communicator(comm)
+    size, rank = transport.size, transport.rank
+    settings = Settings("alltoall", error_bound, mode, algorithm, stream, options)
+    given: list[Array] = []
+    sent: list[int] = []
+
+    def make() -> tuple[Movement, list[float]]:
+        in_place = sendbuf is MPI.IN_PLACE
+        if in_place and recvbuf is None:
+            raise ValueError("recvbuf: got None, wanted the array, since sendbuf is MPI.IN_PLACE")
+        array = host_array(recvbuf if in_place else sendbuf, "sendbuf")
+        if isinstance(recvbuf, np.ndarray) and np.may_share_memory(array, recvbuf):
+            array = array.copy()
+        given.append(array)
+        if sendcounts is not None:
+            sent.extend(check_counts(sendcounts, "sendcounts", size, array.size))
+            found = signature(settings, dtype=array.dtype, counts="given")
+        elif recvcounts is not None:
+            raise ValueError("recvcounts: got counts, but sendcounts is None; give both")
+        else:
+            sent.extend(rows_of(array.shape, "sendbuf", size))
+            found = signature(settings, dtype=array.dtype, shape=array.shape, counts="none")
+        return Movement(found, Shares(array, sent), array.dtype), [float(array.nbytes)]
+
+    call, low, high, (nbytes,) = agreed_with_facts(transport, make, 1)
+    array = given[0]
+    dtype = array.dtype
+    received = np.array(sent, np.int64)
+    if sendcounts is not None:
+        transport.comm.Alltoall(MPI.IN_PLACE, received)
+    counts = received.tolist()
+    results: list[Array] = []
+
+    def prepare() -> None:
+        if recvcounts is not None:
+            wanted = check_counts(recvcounts, "recvcounts", size, None)
+            if wanted != counts:
+                raise ValueError(f"recvcounts: got {wanted}, but the ranks send {counts}")
+        shape = array.shape if sendcounts is None else (sum(counts),)
+        result = np.empty(shape, dtype) if recvbuf is None else recvbuf
+        check_writeable(result, "recvbuf", shape, dtype)
+        call.target = Shares(result, counts)
+        results.append(result)
+
+    done_by_all(transport, prepare)
+
+    def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
+        return pairwise_alltoall(link, cutter.rows(sent), cutter.rows(counts))
+
+    def native(send: Bytes | None, into: Bytes | None) -> None:
+        transport.comm.Alltoallv(
+            counted(send, sent, dtype.itemsize), counted(into, counts, dtype.itemsize)
+        )
+
+    route = Route(schedule, native, array.nbytes - sent[rank] * dtype.itemsize)
+    told = move(
+        transport, call, (low, high), dtype, array.nbytes, int(nbytes) // size, route, start
+    )
+    return (results[0], told) if return_info else results[0]

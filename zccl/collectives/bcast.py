@@ -1,0 +1,141 @@
+"""Bcast: the root's array for all ranks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from zccl.algorithms.binomial import binomial_bcast, scatter_allgather_bcast
+from zccl.algorithms.primitives import Link, Steps
+from zccl.arrays import check_writeable, host_array
+from zccl.collectives.arguments import check_root
+from zccl.collectives.layout import FACTS, Layout
+from zccl.collectives.moving import Cutter, Movement, Route, Settings, move, signature
+from zccl.collectives.running import agreed_with_facts, communicator, done_by_all
+from zccl.collectives.shares import Shares
+from zccl.options import Options
+from zccl.typing import Array, Bytes
+
+_ALGORITHMS = {"binomial": binomial_bcast, "scatter_allgather": scatter_allgather_bcast}
+
+
+def bcast(
+    buf: Array | None = None,
+    root: int = 0,
+    comm: MPI.Intracomm | None = None,
+    *,
+    error_bound: float | None = None,
+    mode: str = "abs",
+    algorithm: str = "auto",
+    stream: None = None,
+    return_info: bool = False,
+    options: Options | None = None,
+) -> Any:
+    """Give every rank the root's array.
+
+    Collective. The array is compressed once, at the root; ranks pass compressed bytes on.
+
+    Parameters
+    ----------
+    buf : ndarray, optional
+        At the root the array to send: any shape, layout, byte order and dtype that `allreduce`
+        takes, and bool. Elsewhere the array to fill, of the same shape and dtype; None makes one.
+    root : int
+        The rank that sends.
+    comm : MPI.Intracomm, optional
+        Communicator, `MPI.COMM_WORLD` by default. zccl talks on a private duplicate of it.
+    error_bound : float, optional
+        Largest absolute difference of each element that is received (each component of a complex
+        one) from the element that was sent; no rounding on top. None: exact, by the native
+        collective. 0: exact, by zccl's own algorithms.
+    mode : {"abs", "rel"}
+        Whether the bound is a number in the unit of the array, or a fraction of the value range
+        (largest minus smallest finite value) of the root's array; a range of 0 makes the result
+        exact.
+    algorithm : {"auto", "binomial", "scatter_allgather", "native"}
+        "native" is MPI's own collective, always exact. "auto" takes it where compression would not
+        pay.
+    stream : None
+        For arrays on GPUs; must be None for host arrays.
+    return_info : bool
+        Whether to return how the call went, too.
+    options : Options, optional
+        Everything else; see `zccl.Options`.
+
+    Returns
+    -------
+    ndarray
+        The array. At the root it is `buf` itself, unchanged, unless
+        `Options(replace_root=True)`: then `buf` is filled with what all others receive.
+    Info
+        Only with `return_info=True`.
+
+    Raises
+    ------
+    TypeError
+        An argument of a wrong type, a dtype that cannot be carried.
+    ValueError
+        A wrong value, arrays or arguments that differ between ranks, a value range that overflows
+        float64.
+    TransportError
+        A communicator that cannot be used, or a failure while data moved.
+
+    Notes
+    -----
+    A tree for short arrays; for long ones a scatter and an allgather of the compressed bytes
+    (arXiv 2308.05199).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> import zccl
+    >>> x = np.linspace(0, 1, 10_000) if MPI.COMM_WORLD.rank == 0 else None
+    >>> y = zccl.bcast(x, error_bound=1e-3, algorithm="binomial")
+    >>> y.shape
+    (10000,)
+    """
+    start = time.perf_counter()
+    transport = communicator(comm)
+    settings = Settings("bcast", error_bound, mode, algorithm, stream, options)
+
+    def make() -> tuple[Movement, list[float]]:
+        found = signature(settings, root=check_root(root, transport.size))
+        if transport.rank != root:
+            return Movement(found, None, None), []
+        array = host_array(buf, "buf")
+        if found.options.replace_root:
+            check_writeable(buf, "buf", array.shape, array.dtype)
+        call = Movement(found, Shares(array, [array.size]), array.dtype)
+        return call, Layout(array.dtype, array.shape).facts()
+
+    call, low, high, facts = agreed_with_facts(transport, make, FACTS)
+    dtype, shape, _ = Layout.of(facts)
+    is_root = transport.rank == root
+    fills = not is_root or call.signature.options.replace_root
+    results: list[Array] = []
+
+    def prepare() -> None:
+        result = np.empty(shape, dtype) if buf is None else buf
+        if fills:
+            check_writeable(result, "buf", shape, dtype)
+            call.target = Shares(result, [result.size])
+        results.append(result)
+
+    done_by_all(transport, prepare)
+
+    def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
+        chunks = cutter.chunks(results[0].size)
+        return _ALGORITHMS[algorithm](link, chunks, root, decode_root=fills)
+
+    def native(send: Bytes | None, into: Bytes | None) -> None:
+        buffer = send if is_root else into
+        transport.comm.Bcast([buffer, MPI.BYTE], root)
+
+    nbytes = results[0].nbytes
+    route = Route(schedule, native, nbytes if is_root else 0)
+    told = move(transport, call, (low, high), dtype, nbytes, nbytes, route, start)
+    return (results[0], told) if return_info else results[0]

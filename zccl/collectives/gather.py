@@ -1,0 +1,170 @@
+"""Gather: the arrays of all ranks for the root."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from zccl.algorithms.agreement import Terms, agree
+from zccl.algorithms.binomial import binomial_gather
+from zccl.algorithms.primitives import Link, Steps
+from zccl.arrays import check_writeable, host_array
+from zccl.collectives.arguments import (
+    check_counts,
+    check_own_count,
+    check_root,
+    given_counts,
+    own_slot,
+)
+from zccl.collectives.moving import Cutter, Movement, Route, Settings, counted, move, signature
+from zccl.collectives.running import agreed_with_facts, communicator, done_by_all
+from zccl.collectives.shares import Shares
+from zccl.options import Options
+from zccl.typing import Array, Bytes
+
+
+def gather(
+    sendbuf: Any,
+    recvbuf: Array | None = None,
+    recvcounts: Sequence[int] | None = None,
+    root: int = 0,
+    comm: MPI.Intracomm | None = None,
+    *,
+    error_bound: float | None = None,
+    mode: str = "abs",
+    algorithm: str = "auto",
+    stream: None = None,
+    return_info: bool = False,
+    options: Options | None = None,
+) -> Any:
+    """Give the root the arrays of all ranks.
+
+    Collective. Each rank compresses its array; ranks pass packed bytes on untouched, and the root
+    decodes them.
+
+    Parameters
+    ----------
+    sendbuf : ndarray or MPI.IN_PLACE
+        This rank's array: layout, byte order and dtype as for `allreduce`, and bool. Without
+        `recvcounts` all have the same shape. With `MPI.IN_PLACE` the root's is already in its place
+        in `recvbuf`.
+    recvbuf : ndarray, optional
+        At the root filled with the result and returned: same dtype, any layout. Ignored elsewhere.
+    recvcounts : sequence of int, optional
+        Elements that each rank gives; the result is flat. Needed at the root only.
+    root : int
+        The rank that receives.
+    comm : MPI.Intracomm, optional
+        Communicator, `MPI.COMM_WORLD` by default. zccl talks on a private duplicate of it.
+    error_bound : float, optional
+        Largest absolute difference of each element that is received (each component of a complex
+        one) from the element that was sent; no rounding on top. None: exact, by the native
+        collective. 0: exact, by zccl's own algorithms.
+    mode : {"abs", "rel"}
+        Whether the bound is a number in the unit of the array, or a fraction of the value range
+        (largest minus smallest finite value) of all ranks' arrays; a range of 0 makes the result
+        exact.
+    algorithm : {"auto", "binomial", "native"}
+        "native" is MPI's own collective, always exact. "auto" takes it where compression would not
+        pay.
+    stream : None
+        For arrays on GPUs; must be None for host arrays.
+    return_info : bool
+        Whether to return how the call went, too.
+    options : Options, optional
+        Everything else; see `zccl.Options`.
+
+    Returns
+    -------
+    ndarray or None
+        At the root the arrays by rank, of shape `(size, *sendbuf.shape)`, or one behind the other
+        with counts; None elsewhere.
+    Info
+        Only with `return_info=True`.
+
+    Raises
+    ------
+    TypeError
+        An argument of a wrong type, a dtype that cannot be carried.
+    ValueError
+        A wrong value, arrays or arguments that differ between ranks, a value range that overflows
+        float64.
+    TransportError
+        A communicator that cannot be used, or a failure while data moved.
+
+    Notes
+    -----
+    The mirror of the binomial scatter of gZCCL (arXiv 2308.05199).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> import zccl
+    >>> comm = MPI.COMM_WORLD
+    >>> x = np.full((10, 20), comm.rank, np.float32)
+    >>> everything = zccl.gather(x, error_bound=1e-3, algorithm="binomial")
+    >>> everything is None or everything.shape == (comm.size, 10, 20)
+    True
+    """
+    start = time.perf_counter()
+    transport = communicator(comm)
+    size, rank = transport.size, transport.rank
+    settings = Settings("gather", error_bound, mode, algorithm, stream, options)
+    given: list[Array] = []
+
+    def make() -> tuple[Movement, list[float]]:
+        top = check_root(root, size)
+        array = sendbuf
+        if sendbuf is MPI.IN_PLACE:
+            if rank != top:
+                raise ValueError("sendbuf: MPI.IN_PLACE is for the root only")
+            array = own_slot(recvbuf, recvcounts, rank, size)
+        array = host_array(array, "sendbuf")
+        if isinstance(recvbuf, np.ndarray) and np.may_share_memory(array, recvbuf):
+            array = array.copy()
+        given.append(array)
+        found = signature(settings, root=top, dtype=array.dtype)
+        if rank == top and recvcounts is not None:
+            check_counts(recvcounts, "recvcounts", size, None)
+        call = Movement(found, Shares(array, [array.size]), array.dtype)
+        return call, [float(recvcounts is not None)] if rank == top else []
+
+    call, low, high, (flat,) = agreed_with_facts(transport, make, 1)
+    array = given[0]
+    dtype = array.dtype
+    if flat:
+        counts = given_counts(transport.comm, recvcounts, root)
+    else:
+        agree(transport.comm, Terms.of({"shape": str(array.shape)}))
+        counts = [array.size] * size
+    results: list[Array] = []
+
+    def prepare() -> None:
+        check_own_count(counts, "recvcounts", rank, array.size)
+        call.source = Shares(array, [array.size], before=sum(counts[:rank]))
+        if rank != root:
+            return
+        shape = (sum(counts),) if flat else (size, *array.shape)
+        result = np.empty(shape, dtype) if recvbuf is None else recvbuf
+        check_writeable(result, "recvbuf", shape, dtype)
+        call.target = Shares(result, counts)
+        results.append(result)
+
+    done_by_all(transport, prepare)
+
+    def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
+        return binomial_gather(link, cutter.rows(counts), root)
+
+    def native(send: Bytes | None, into: Bytes | None) -> None:
+        transport.comm.Gatherv([send, MPI.BYTE], counted(into, counts, dtype.itemsize), root)
+
+    nbytes = sum(counts) * dtype.itemsize
+    route = Route(schedule, native, 0 if rank == root else array.nbytes)
+    told = move(transport, call, (low, high), dtype, array.nbytes, nbytes // size, route, start)
+    result = results[0] if results else None
+    return (result, told) if return_info else result

@@ -1,0 +1,159 @@
+"""Reduce-scatter: a share of the result for each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from zccl.algorithms.primitives import ReducingLink, Steps
+from zccl.algorithms.ring import ring_reduce_scatter
+from zccl.arrays import check_writeable
+from zccl.codecs.places import Place, Runs
+from zccl.collectives.reducing import Family, reduce_over
+from zccl.collectives.reduction import Reduction, Settings, given_input, signature
+from zccl.ops import Op
+from zccl.options import Options
+from zccl.plan import covering_parts, share_runs
+from zccl.transport.mpi import MpiTransport
+from zccl.typing import Array
+
+
+def reduce_scatter(
+    sendbuf: Any,
+    recvbuf: Array | None = None,
+    recvcounts: Sequence[int] | None = None,
+    op: MPI.Op | Op = MPI.SUM,
+    comm: MPI.Intracomm | None = None,
+    *,
+    error_bound: float | None = None,
+    mode: str = "abs",
+    algorithm: str = "auto",
+    stream: None = None,
+    return_info: bool = False,
+    options: Options | None = None,
+) -> Any:
+    """Reduce an array over all ranks and give each rank its share of the flattened result.
+
+    Collective: all ranks call it with arrays of the same shape and dtype and with the same
+    arguments. A fault on any rank is raised on all of them before data moves.
+
+    Parameters
+    ----------
+    sendbuf : ndarray or MPI.IN_PLACE
+        This rank's array; see `allreduce`. With `MPI.IN_PLACE` the input is taken from `recvbuf`,
+        and the share of the result put at its beginning.
+    recvbuf : ndarray, optional
+        Filled with this rank's share and returned: of its size in any shape, same dtype, any
+        layout, writeable.
+    recvcounts : sequence of int, optional
+        Elements of each rank's share, the same on all ranks. None splits evenly: the first ranks
+        get one more where it does not come out even.
+    op : MPI.Op or zccl.SUM, zccl.AVG, zccl.MAX, zccl.MIN
+        The operation. With a bound: SUM, AVG (the sum divided by the number of ranks), MAX and MIN.
+    comm : MPI.Intracomm, optional
+        Communicator, `MPI.COMM_WORLD` by default. zccl talks on a private duplicate of it.
+    error_bound : float, optional
+        Largest absolute difference of each element of the result (each component of a complex one)
+        from the exact result on the given inputs, up to one rounding to the dtype. None: exact, by
+        the native collective. 0: exact, by zccl's own algorithms.
+    mode : {"abs", "rel"}
+        Whether the bound is a number in the unit of the array, or a fraction of the value range
+        (largest minus smallest finite value) of all ranks' inputs; a range of 0 makes the result
+        exact.
+    algorithm : {"auto", "ring", "native"}
+        "native" is MPI's own collective, always exact. "auto" takes it where compression would not
+        pay.
+    stream : None
+        For arrays on GPUs; must be None for host arrays.
+    return_info : bool
+        Whether to return how the call went, too.
+    options : Options, optional
+        Everything else; see `zccl.Options`.
+
+    Returns
+    -------
+    ndarray
+        The share, 1-D, or `recvbuf` if that was given; a view of its beginning with `MPI.IN_PLACE`.
+        Its bits are those of the same elements of `allreduce`.
+    Info
+        Only with `return_info=True`.
+
+    Raises
+    ------
+    TypeError
+        An argument of a wrong type, a dtype that cannot be carried, an operation that the dtype
+        does not have.
+    ValueError
+        A wrong value, arrays or arguments that differ between ranks, a value range that overflows
+        float64.
+    NotImplementedError
+        A bound together with an operation other than SUM, AVG, MAX and MIN.
+    TransportError
+        A communicator that cannot be used, or a failure while data moved.
+
+    Notes
+    -----
+    The first half of the ring allreduce (arXiv 2308.05199). Tiles on the border of two shares go to
+    both owners.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> import zccl
+    >>> x = np.linspace(0, 1, 1000 * MPI.COMM_WORLD.size, dtype=np.float32)
+    >>> zccl.reduce_scatter(x, error_bound=1e-3, algorithm="ring").shape
+    (1000,)
+    """
+    settings = Settings(
+        "reduce_scatter", op, error_bound, mode, algorithm, stream, options, counts=recvcounts
+    )
+    return reduce_over(_FAMILY, settings, sendbuf, recvbuf, comm, return_info)
+
+
+def _make(settings: Settings, sendbuf: Any, recvbuf: Any, transport: MpiTransport) -> Reduction:
+    send = given_input(sendbuf, recvbuf)
+    found = signature(settings, send, transport.size)
+    assert found.shares is not None
+    count = found.shares[transport.rank]
+    if sendbuf is MPI.IN_PLACE:
+        check_writeable(recvbuf, "recvbuf", send.shape, send.dtype)
+        if not recvbuf.flags.c_contiguous:
+            raise ValueError("recvbuf: got an array that is not contiguous, with MPI.IN_PLACE")
+        result = np.asarray(recvbuf).reshape(-1)[:count]
+    elif recvbuf is None:
+        result = np.empty(count, send.dtype)
+    else:
+        shape = np.shape(recvbuf) if np.size(recvbuf) == count else (count,)
+        check_writeable(recvbuf, "recvbuf", shape, send.dtype)
+        result = recvbuf
+    return Reduction(found, send, result)
+
+
+def _schedule(
+    algorithm: str, call: Reduction, transport: MpiTransport
+) -> tuple[Callable[[ReducingLink], Steps], Place]:
+    s = call.signature
+    assert s.shares is not None and call.target is not None
+    total = call.source.size
+    runs = share_runs(s.shares, total // max(sum(s.shares), 1))
+    chunks = covering_parts(runs, total, call.source.itemsize, s.options.segment_nbytes)
+    return lambda link: ring_reduce_scatter(link, chunks), Runs(call.target, runs[transport.rank])
+
+
+def _native(transport: MpiTransport, call: Reduction, op: MPI.Op) -> None:
+    s = call.signature
+    assert s.shares is not None and call.target is not None
+    components = call.source.size // max(sum(s.shares), 1)
+    if components == 1:
+        transport.comm.Reduce_scatter(call.source, call.target, s.shares, op)
+        return
+    # The rows of first and second components, one after the other.
+    for send, into in zip(np.split(call.source, 2), np.split(call.target, 2), strict=True):
+        transport.comm.Reduce_scatter(send, into, s.shares, op)
+
+
+_FAMILY = Family(_make, _schedule, _native, lambda size: (size - 1) / size)
