@@ -20,6 +20,8 @@ ALGORITHMS = {
 }
 """zccl's own algorithms of each collective; "auto" and "native" are everywhere."""
 
+REDUCTIONS = ("allreduce", "reduce_scatter", "reduce")
+
 # Below this many bytes latency decides, and no published system gains from compression (NCCLZ,
 # arXiv 2605.12396).
 SMALL_NBYTES = 64 << 10
@@ -66,31 +68,28 @@ def check_algorithm(collective: str, algorithm: str, override: str | None) -> st
     return algorithm
 
 
-def choose_plan(
-    collective: str,
+def settled_plan(
     algorithm: str,
-    nbytes: int,
+    nbytes: float,
     size: int,
     *,
-    coded: bool,
+    codable: bool,
     exact: bool,
     one_node: bool,
     reproducible: bool,
-) -> Plan:
-    """Choose the algorithm of a collective.
+) -> Plan | None:
+    """Return the plan where it is the native collective whatever the values are; else None.
 
     Parameters
     ----------
-    collective : str
-        Its name.
     algorithm : str
         What was asked for; "auto" leaves the choice open.
-    nbytes : int
+    nbytes : float
         Uncompressed bytes: of one rank's array where all arrays are alike, of a mean share in
-        scatter, gather, allgather and alltoall.
+        scatter, gather, allgather and alltoall; infinity while they are not known.
     size : int
         Number of ranks.
-    coded : bool
+    codable : bool
         Whether there is a positive bound and a dtype that can be coded.
     exact : bool
         Whether a bound of 0 asks for zccl's own transport.
@@ -99,17 +98,26 @@ def choose_plan(
     reproducible : bool
         Whether the bits must be those of the coded algorithms.
     """
-    if algorithm != "auto":
+    if algorithm == "native":
         return Plan(algorithm, "asked for")
-    if not coded and not exact:
+    if algorithm != "auto":
+        return None
+    if not codable and not exact:
         return Plan("native", "no error bound: exact pass-through")
-    if coded and not reproducible:
+    if codable and not reproducible:
         if size == 1:
             return Plan("native", "a single rank sends nothing")
         if one_node:
             return Plan("native", "all ranks share one node's memory, which is faster than coding")
         if nbytes <= SMALL_NBYTES:
             return Plan("native", f"{nbytes} bytes are too few to gain by compression")
+    return None
+
+
+def own_plan(collective: str, algorithm: str, nbytes: int, size: int) -> Plan:
+    """Choose among zccl's own algorithms; parameters as for `settled_plan`."""
+    if algorithm != "auto":
+        return Plan(algorithm, "asked for")
     return _CHOICES[collective](nbytes, size)
 
 

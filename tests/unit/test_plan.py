@@ -13,7 +13,7 @@ from zccl.algorithms.schedules import (
 )
 from zccl.formats import TILE
 from zccl.ops import AVG, MAX, SUM
-from zccl.plan import choose_plan, chunk_parts, even_split
+from zccl.plan import chunk_parts, even_split, own_plan, settled_plan
 
 SIZES = range(1, 18)
 
@@ -83,8 +83,9 @@ def test_even_split():
 
 
 def plan(algorithm="auto", nbytes=1 << 26, size=4, **changes):
-    agreed = {"coded": True, "exact": False, "one_node": False, "reproducible": False} | changes
-    return choose_plan("allreduce", algorithm, nbytes, size, **agreed).algorithm
+    agreed = {"codable": True, "exact": False, "one_node": False, "reproducible": False} | changes
+    settled = settled_plan(algorithm, nbytes, size, **agreed)
+    return (settled or own_plan("allreduce", algorithm, nbytes, size)).algorithm
 
 
 def test_auto_chooses_what_pays():
@@ -95,8 +96,8 @@ def test_auto_chooses_what_pays():
     assert plan(one_node=True, reproducible=True) == "ring"
     assert plan(nbytes=1 << 10, reproducible=True) == "recursive_doubling"
     assert plan(size=1) == "native"
-    assert plan(coded=False) == "native"
-    assert plan(coded=False, exact=True) == "ring"
+    assert plan(codable=False) == "native"
+    assert plan(codable=False, exact=True) == "ring"
     assert plan("recursive_doubling") == "recursive_doubling"
 
 

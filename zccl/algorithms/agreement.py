@@ -19,6 +19,7 @@ from mpi4py import MPI
 
 from zccl.errors import TransportError
 from zccl.formats import VERSION
+from zccl.transport.waiting import wait_until
 
 _CLASSES: dict[str, type[Exception]] = {
     kind.__name__: kind
@@ -106,7 +107,7 @@ def agree_with_facts(
     status = 0.0 if fault is None else float(comm.size - comm.rank)
     record = array("d", (status, terms.key, -terms.key, -low, high))
     record.extend(facts)
-    comm.Allreduce(MPI.IN_PLACE, record, MPI.MAX)
+    wait_until(comm.Iallreduce(MPI.IN_PLACE, record, MPI.MAX).Test)
     if record[0]:
         _raise_fault(comm, comm.size - int(record[0]), fault)
     if record[1] != -record[2]:

@@ -10,7 +10,7 @@ from zccl.bench.peers import Peer
 from zccl.bench.report import FORMATS
 from zccl.errorbound import BUDGETS, MODES, check_error_bound
 from zccl.ops import Op
-from zccl.plan import ALGORITHMS
+from zccl.plan import ALGORITHMS, REDUCTIONS
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
@@ -70,13 +70,16 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_call(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of a zccl call and what it works on."""
+def add_call(parser: argparse.ArgumentParser, collective: str) -> None:
+    """Add the arguments of a zccl call."""
     add = parser.add_argument
+    names = ("auto", *ALGORITHMS[collective], "native")
     add("--error-bound", type=error_bound, default=1e-3, help="bound of the result, or none")
     add("--mode", choices=MODES, default="rel", help="rel: the bound times the value range")
-    add("--algorithm", choices=ALGORITHMS, default="auto", help="the algorithm of zccl")
-    add("--budget", choices=BUDGETS, default="guaranteed", help="how ranks share the bound of sums")
+    add("--algorithm", choices=names, default="auto", help="the algorithm of zccl")
+    if collective in REDUCTIONS:
+        help_text = "how ranks share the bound of sums"
+        add("--budget", choices=BUDGETS, default="guaranteed", help=help_text)
 
 
 def add_field(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +89,11 @@ def add_field(parser: argparse.ArgumentParser) -> None:
         default="wave",
         help="wave, layers or noise, made here; or a .npy file, tiled or cut to the size",
     )
+
+
+def add_root(parser: argparse.ArgumentParser) -> None:
+    """Add the root."""
+    parser.add_argument("--root", type=whole(0), default=0, help="the rank that has it all")
 
 
 def add_operation(parser: argparse.ArgumentParser) -> None:

@@ -76,15 +76,38 @@ def _exact_reduction(comm: MPI.Intracomm, source: Array, op: Op) -> Iterator[tup
 
 
 def check_reduction(
-    comm: MPI.Intracomm, source: Array, result: Array, op: Op, bound: float
+    comm: MPI.Intracomm, source: Array, result: Array | None, op: Op, bound: float, start: int = 0
 ) -> Check:
-    """Check the result of an allreduce on all ranks; the worst rank counts."""
-    row = real_row(result)
+    """Check the result of a reduction on all ranks; the worst rank counts.
+
+    `result` is what this rank has of it, from element `start` on; None for nothing.
+    """
+    row = real_row(source[:0] if result is None else result)
+    start *= real_row(source[:1]).size if source.size else 1
     error, violations = 0.0, 0
     for part, exact in _exact_reduction(comm, real_row(source), op):
-        found = compare(row[part], exact, bound, rounding=True)
-        error, violations = max(error, found.error), violations + found.violations
-    return Check(comm.allreduce(error, MPI.MAX), comm.allreduce(violations, MPI.MAX))
+        first, stop = max(part.start, start), min(part.stop, start + row.size)
+        if first < stop:
+            inside = exact[first - part.start : stop - part.start]
+            found = compare(row[first - start : stop - start], inside, bound, rounding=True)
+            error, violations = max(error, found.error), violations + found.violations
+    return worst(comm, Check(error, violations))
+
+
+def check_movement(
+    comm: MPI.Intracomm, exact: Array | None, result: Array | None, bound: float
+) -> Check:
+    """Check what was received on all ranks; the worst rank counts."""
+    found = Check(0.0, 0)
+    if exact is not None and result is not None:
+        wide = real_row(exact).astype(wider(real_row(exact).dtype))
+        found = compare(real_row(result), wide, bound, rounding=False)
+    return worst(comm, found)
+
+
+def worst(comm: MPI.Intracomm, found: Check) -> Check:
+    """Return the outcome of the worst rank."""
+    return Check(*(comm.allreduce(value, MPI.MAX) for value in found))
 
 
 def promised_bound(

@@ -49,9 +49,9 @@ class Case:
 
     size: int
     count: int
-    zccl: Callable[[], tuple[Array, Info]]
+    zccl: Callable[[], tuple[Array | None, Info]]
     others: dict[str, Callable[[], object]]
-    check: Callable[[Array], Check]
+    check: Callable[[Array | None], Check]
     bound: float
     labels: dict[str, Any] = field(default_factory=dict)
 
@@ -72,16 +72,23 @@ def settings(comm: MPI.Intracomm, args: argparse.Namespace, **more: object) -> d
 
 def call_settings(args: argparse.Namespace) -> dict[str, object]:
     """Return the settings of a zccl call."""
+    found = {"error_bound": args.error_bound, "mode": args.mode}
+    return found | ({"budget": call_options(args).error_budget} if "budget" in args else {})
+
+
+def call_keywords(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the keyword arguments of a zccl call."""
     return {
         "error_bound": args.error_bound,
         "mode": args.mode,
-        "budget": call_options(args).error_budget,
+        "algorithm": args.algorithm,
+        "options": call_options(args),
     }
 
 
 def call_options(args: argparse.Namespace) -> Options:
     """Return the options of a call, the environment's overrides included."""
-    return effective_options(Options(error_budget=args.budget))
+    return effective_options(Options(error_budget=getattr(args, "budget", "guaranteed")))
 
 
 def _time_columns(key: str, title: str, detail: bool) -> list[Column]:
@@ -133,7 +140,7 @@ def _measure(
     wire = comm.allreduce(info.wire_nbytes, MPI.MAX)
     sent, plain = comm.allreduce(info.wire_nbytes), comm.allreduce(info.raw_wire_nbytes)
     algbw, busbw = bandwidths(name, case.size, own.median, comm.size)
-    row = {"size": case.size, "count": case.count, "type": str(result.dtype), **case.labels}
+    row = {"size": case.size, "count": case.count, "type": args.dtype, **case.labels}
     row |= _time_cells("time", own)
     row |= {
         "algbw_gbps": algbw,

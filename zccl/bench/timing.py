@@ -33,10 +33,14 @@ class Times(NamedTuple):
 def alternate(
     comm: MPI.Intracomm, calls: Mapping[str, Callable[[], object]], rounds: int, warmup: int
 ) -> dict[str, Times]:
-    """Time some collective calls, one of each in every round, so that all see the same machine."""
+    """Time some collective calls, one of each in every round, so that all see the same machine.
+
+    Every other round goes backwards, so that none always finds the input in its cache.
+    """
     seconds = np.empty((rounds, len(calls)))
     for i in range(-warmup, rounds):
-        for k, call in enumerate(calls.values()):
+        order = list(enumerate(calls.values()))
+        for k, call in order if i % 2 else reversed(order):
             comm.Barrier()
             start = time.perf_counter()
             call()

@@ -132,7 +132,7 @@ def allgather(
         check_writeable(result, "recvbuf", shape, array.dtype)
         arrays.extend((array, result))
         source = Shares(array, [array.size], before=sum(counts[:rank]))
-        call = Movement(found, source, array.dtype)
+        call = Movement(found, source, array.dtype, transport)
         call.target = Shares(result, counts)
         return call
 

@@ -124,7 +124,7 @@ def allreduce(
 def _make(settings: Settings, sendbuf: Any, recvbuf: Any, transport: MpiTransport) -> Reduction:
     send = given_input(sendbuf, recvbuf)
     found = signature(settings, send, transport.size)
-    return Reduction(found, send, result_like(send, recvbuf))
+    return Reduction(found, send, result_like(send, recvbuf), transport)
 
 
 def _schedule(

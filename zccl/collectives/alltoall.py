@@ -121,7 +121,7 @@ def alltoall(
         else:
             sent.extend(rows_of(array.shape, "sendbuf", size))
             found = signature(settings, dtype=array.dtype, shape=array.shape, counts="none")
-        return Movement(found, Shares(array, sent), array.dtype), [float(array.nbytes)]
+        return Movement(found, Shares(array, sent), array.dtype, transport), [float(array.nbytes)]
 
     call, low, high, (nbytes,) = agreed_with_facts(transport, make, 1)
     array = given[0]

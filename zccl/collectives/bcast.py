@@ -105,11 +105,11 @@ def bcast(
     def make() -> tuple[Movement, list[float]]:
         found = signature(settings, root=check_root(root, transport.size))
         if transport.rank != root:
-            return Movement(found, None, None), []
+            return Movement(found, None, None, transport), []
         array = host_array(buf, "buf")
         if found.options.replace_root:
             check_writeable(buf, "buf", array.shape, array.dtype)
-        call = Movement(found, Shares(array, [array.size]), array.dtype)
+        call = Movement(found, Shares(array, [array.size]), array.dtype, transport)
         return call, Layout(array.dtype, array.shape).facts()
 
     call, low, high, facts = agreed_with_facts(transport, make, FACTS)

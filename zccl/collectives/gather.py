@@ -131,7 +131,7 @@ def gather(
         found = signature(settings, root=top, dtype=array.dtype)
         if rank == top and recvcounts is not None:
             check_counts(recvcounts, "recvcounts", size, None)
-        call = Movement(found, Shares(array, [array.size]), array.dtype)
+        call = Movement(found, Shares(array, [array.size]), array.dtype, transport)
         return call, [float(recvcounts is not None)] if rank == top else []
 
     call, low, high, (flat,) = agreed_with_facts(transport, make, 1)

@@ -19,14 +19,14 @@ from zccl.arrays import value_dtype
 from zccl.codecs.movement import MovementCodec, movement_grid
 from zccl.codecs.places import Nowhere, Place
 from zccl.codecs.plain import PlainCodec
+from zccl.codecs.ranges import finite_range
 from zccl.codecs.tiles import Grid
 from zccl.collectives.arguments import refuse_stream
 from zccl.collectives.running import NO_GRID, Decision, Traffic, announce, info, run_schedule
 from zccl.collectives.shares import Shares, components
 from zccl.config import cpu_threads, overrides
-from zccl.kernels.cpu.value_range import value_range
 from zccl.options import Options, effective_options
-from zccl.plan import check_algorithm, choose_plan, chunk_parts, row_parts
+from zccl.plan import Plan, check_algorithm, chunk_parts, own_plan, row_parts, settled_plan
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
@@ -57,6 +57,20 @@ class Signature:
     def fill(self) -> float:
         """The named fill value; NaN for none."""
         return math.nan if self.options.fill_value is None else self.options.fill_value
+
+    def codable(self, dtype: np.dtype) -> bool:
+        """Whether values of arrays of this dtype may be quantised."""
+        return bool(self.error_bound) and value_dtype(dtype) is not None
+
+    def settled(
+        self, dtype: np.dtype, transport: MpiTransport, share_nbytes: float = math.inf
+    ) -> Plan | None:
+        """Return the plan where it does not depend on the values."""
+        return settled_plan(
+            self.algorithm, share_nbytes, transport.size, codable=self.codable(dtype),
+            exact=self.error_bound == 0, one_node=transport.one_node,
+            reproducible=self.options.reproducible,
+        )  # fmt: skip
 
 
 def signature(settings: Settings, **more: object) -> Signature:
@@ -92,19 +106,27 @@ class Movement:
         What this rank gives; None for nothing.
     dtype : dtype or None
         Of the array; None where only the root knows yet.
+    transport : MpiTransport
+        Of the communicator.
     """
 
-    def __init__(self, signature: Signature, source: Shares | None, dtype: np.dtype | None):
+    def __init__(
+        self,
+        signature: Signature,
+        source: Shares | None,
+        dtype: np.dtype | None,
+        transport: MpiTransport,
+    ):
         self.signature = signature
         self.source = source
         self.target: Shares | None = None
         self._ends = NO_RANGE
         self._values: Array | None = None
-        if source is not None and signature.error_bound and dtype is not None:
-            if value_dtype(dtype) is not None:
+        if source is not None and dtype is not None and signature.codable(dtype):
+            if signature.settled(dtype, transport) is None:
                 self._values = source.values()
-                low, high = value_range(self._values, signature.fill)
-                self._ends = (float(low), float(high))
+                threads = cpu_threads(transport.local_size)
+                self._ends = finite_range(self._values, signature.fill, threads)
 
     def value_ends(self) -> tuple[float, float]:
         """Return the smallest and largest finite value here."""
@@ -219,18 +241,15 @@ def _decide(
     share_nbytes: int,
 ) -> Decision:
     """Return what all ranks do, from what they have agreed on."""
-    grid, bound = NO_GRID, 0.0
+    settled = s.settled(dtype, transport, share_nbytes)
+    if settled is not None:
+        return Decision(settled, NO_GRID, 0.0)
+    plan = own_plan(s.collective, s.algorithm, share_nbytes, transport.size)
     values = value_dtype(dtype)
-    codable = values is not None and bool(s.error_bound)
-    if codable:
-        assert values is not None and s.error_bound is not None
-        bound = errorbound.absolute_bound(s.error_bound, s.mode, *ends)
-        grid = Grid(errorbound.grid_step(bound, values), bound, fill=s.fill)
-    plan = choose_plan(
-        s.collective, s.algorithm, share_nbytes, transport.size, coded=grid.step > 0,
-        exact=s.error_bound == 0 or codable, one_node=transport.one_node,
-        reproducible=s.options.reproducible,
-    )  # fmt: skip
+    if values is None or not s.error_bound:
+        return Decision(plan, NO_GRID, 0.0)
+    bound = errorbound.absolute_bound(s.error_bound, s.mode, *ends)
+    grid = Grid(errorbound.grid_step(bound, values), bound, fill=s.fill)
     return Decision(plan, grid, bound)
 
 

@@ -125,7 +125,7 @@ def _make(settings: Settings, sendbuf: Any, recvbuf: Any, transport: MpiTranspor
         raise ValueError("sendbuf: MPI.IN_PLACE is for the root only")
     send = given_input(sendbuf, recvbuf)
     found = signature(settings, send, transport.size)
-    return Reduction(found, send, result_like(send, recvbuf) if at_root else None)
+    return Reduction(found, send, result_like(send, recvbuf) if at_root else None, transport)
 
 
 def _schedule(

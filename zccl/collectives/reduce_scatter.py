@@ -130,7 +130,7 @@ def _make(settings: Settings, sendbuf: Any, recvbuf: Any, transport: MpiTranspor
         shape = np.shape(recvbuf) if np.size(recvbuf) == count else (count,)
         check_writeable(recvbuf, "recvbuf", shape, send.dtype)
         result = recvbuf
-    return Reduction(found, send, result)
+    return Reduction(found, send, result, transport)
 
 
 def _schedule(

@@ -30,7 +30,7 @@ from zccl.collectives.running import (
 )
 from zccl.config import cpu_threads
 from zccl.ops import Op
-from zccl.plan import choose_plan
+from zccl.plan import own_plan
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
@@ -95,6 +95,9 @@ def reduce_over(
 @functools.lru_cache(1024)
 def decide(s: Signature, rank: int, size: int, one_node: bool, low: float, high: float) -> Decision:
     """Return what all ranks do, from what they have agreed on."""
+    settled = s.settled(size, one_node)
+    if settled is not None:
+        return Decision(settled, NO_GRID, 0.0)
     grid, promised = NO_GRID, 0.0
     if s.codable:
         assert isinstance(s.op, Op)  # others take no bound
@@ -106,11 +109,7 @@ def decide(s: Signature, rank: int, size: int, one_node: bool, low: float, high:
         added = size if s.op in (Op.SUM, Op.AVG) else 1
         grid = Grid(step, rank_bound, movement=False, ranks=added, rank=rank, fill=s.fill)
         promised = errorbound.result_bound(bound, s.op, size, budget)
-    choice = choose_plan(
-        s.terms.arguments["collective"], s.algorithm, s.nbytes, size, coded=grid.step > 0,
-        exact=s.error_bound == 0 or s.codable, one_node=one_node,
-        reproducible=s.options.reproducible,
-    )  # fmt: skip
+    choice = own_plan(s.collective, s.algorithm, s.nbytes, size)
     return Decision(choice, grid, promised)
 
 

@@ -21,12 +21,13 @@ from zccl.arrays import (
     value_dtype,
     values_target,
 )
+from zccl.codecs.ranges import finite_range
 from zccl.collectives.arguments import check_counts, check_root, refuse_stream
-from zccl.config import overrides
-from zccl.kernels.cpu.value_range import value_range
+from zccl.config import cpu_threads, overrides
 from zccl.ops import Op
 from zccl.options import Options, effective_options
-from zccl.plan import check_algorithm, even_split
+from zccl.plan import Plan, check_algorithm, even_split, settled_plan
+from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
 _OPS = [(MPI.SUM, Op.SUM), (MPI.MAX, Op.MAX), (MPI.MIN, Op.MIN)]
@@ -56,6 +57,8 @@ class Signature:
 
     Attributes
     ----------
+    collective : str
+        Its name.
     op : Op or MPI.Op
         An `Op` where zccl knows the operation itself.
     mpi_op : MPI.Op
@@ -84,6 +87,7 @@ class Signature:
         The operation as it was given.
     """
 
+    collective: str
     op: Op | MPI.Op
     mpi_op: MPI.Op
     error_bound: float | None
@@ -103,6 +107,14 @@ class Signature:
     def fill(self) -> float:
         """The named fill value; NaN for none."""
         return math.nan if self.options.fill_value is None else self.options.fill_value
+
+    def settled(self, size: int, one_node: bool) -> Plan | None:
+        """Return the plan where it does not depend on the values."""
+        return settled_plan(
+            self.algorithm, self.nbytes, size, codable=self.codable,
+            exact=self.error_bound == 0, one_node=one_node,
+            reproducible=self.options.reproducible,
+        )  # fmt: skip
 
 
 # Checks cost more than a small message, and programs repeat their calls.
@@ -167,8 +179,8 @@ def _check(settings: Settings, array: Array, size: int) -> Signature:
     values = value_dtype(array.dtype)
     componentwise = values is not None and (isinstance(known, Op) or array.dtype == np.float16)
     return Signature(
-        known, _MPI_OPS[known] if isinstance(known, Op) else known, bound, settings.mode,
-        algorithm, options, root, shares, array.nbytes,
+        settings.collective, known, _MPI_OPS[known] if isinstance(known, Op) else known,
+        bound, settings.mode, algorithm, options, root, shares, array.nbytes,
         values if values is not None and componentwise else array.dtype, componentwise,
         values is not None and bool(bound), Terms.of(arguments), settings.op,
     )  # fmt: skip
@@ -185,6 +197,8 @@ class Reduction:
         What this rank puts in.
     result : ndarray or None
         The place for the result; None where this rank gets none.
+    transport : MpiTransport
+        Of the communicator.
 
     Attributes
     ----------
@@ -196,8 +210,11 @@ class Reduction:
         Whether source and target are one.
     """
 
-    def __init__(self, signature: Signature, send: Array, result: Array | None):
+    def __init__(
+        self, signature: Signature, send: Array, result: Array | None, transport: MpiTransport
+    ):
         self.signature = signature
+        self._transport = transport
         self._result = result
         self.target: Array | None = None
         if signature.componentwise:
@@ -221,8 +238,9 @@ class Reduction:
         s = self.signature
         if not (s.codable and s.mode == "rel"):
             return NO_RANGE
-        low, high = value_range(self.source, s.fill)
-        return float(low), float(high)
+        if s.settled(self._transport.size, self._transport.one_node) is not None:
+            return NO_RANGE
+        return finite_range(self.source, s.fill, cpu_threads(self._transport.local_size))
 
     def deliver(self) -> Array | None:
         """Put the target into the user's result and return that."""

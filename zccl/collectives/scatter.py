@@ -114,7 +114,7 @@ def scatter(
         if recvbuf is MPI.IN_PLACE and rank != root:
             raise ValueError("recvbuf: MPI.IN_PLACE is for the root only")
         if rank != root:
-            return Movement(found, None, None), []
+            return Movement(found, None, None, transport), []
         array = host_array(sendbuf, "sendbuf")
         if sendcounts is None:
             counts = rows_of(array.shape, "sendbuf", size)
@@ -124,7 +124,7 @@ def scatter(
             array = array.copy()
         sent.append(array)
         layout = Layout(array.dtype, array.shape, sendcounts is not None)
-        return Movement(found, Shares(array, counts), array.dtype), layout.facts()
+        return Movement(found, Shares(array, counts), array.dtype, transport), layout.facts()
 
     call, low, high, facts = agreed_with_facts(transport, make, FACTS)
     dtype, shape, flat = Layout.of(facts)

@@ -7,6 +7,7 @@ from mpi4py import MPI
 
 from zccl.config import launched_ranks
 from zccl.errors import TransportError
+from zccl.transport.waiting import wait_until
 from zccl.typing import Bytes
 
 _NOTHING = np.empty(0, np.uint8)
@@ -31,9 +32,7 @@ class Pending:
 
     def wait(self) -> None:
         """Block until it has arrived, or left its buffer."""
-        if self._request is not None:
-            self._request.Wait(self._status)
-            self._finish()
+        wait_until(self.done)
 
     def _finish(self) -> None:
         self._request = None

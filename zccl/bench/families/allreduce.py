@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -13,7 +12,7 @@ from mpi4py import MPI
 import zccl
 from zccl.bench import arguments
 from zccl.bench.checks import check_reduction, promised_bound
-from zccl.bench.collective import Case, call_options, run_collective
+from zccl.bench.collective import Case, call_keywords, run_collective
 from zccl.bench.fields import load_field, rank_part
 from zccl.bench.plain_ring import ring_allreduce
 from zccl.bench.registry import benchmark
@@ -21,14 +20,14 @@ from zccl.cli.ranks import together
 from zccl.ops import Op
 from zccl.typing import Array
 
-_MPI_OPS = {Op.SUM: MPI.SUM, Op.AVG: MPI.SUM, Op.MAX: MPI.MAX, Op.MIN: MPI.MIN}
+MPI_OPS = {Op.SUM: MPI.SUM, Op.AVG: MPI.SUM, Op.MAX: MPI.MAX, Op.MIN: MPI.MIN}
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_sizes(parser, begin="64K", end="16M")
     arguments.add_rounds(parser, iterations=20, warmup=5)
     arguments.add_operation(parser)
-    arguments.add_call(parser)
+    arguments.add_call(parser, "allreduce")
     arguments.add_field(parser)
     arguments.add_peers(parser)
     arguments.add_check(parser)
@@ -40,21 +39,11 @@ def native_allreduce(
     """Return a call of the MPI library's own allreduce."""
 
     def call() -> None:
-        comm.Allreduce(source, result, _MPI_OPS[op])
+        comm.Allreduce(source, result, MPI_OPS[op])
         if op is Op.AVG:
             np.divide(result, comm.size, out=result)
 
     return call
-
-
-def zccl_arguments(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments of a call of zccl."""
-    return {
-        "error_bound": args.error_bound,
-        "mode": args.mode,
-        "algorithm": args.algorithm,
-        "options": call_options(args),
-    }
 
 
 @benchmark("allreduce", help="beside MPI_Allreduce and a plain ring", arguments=_arguments)
@@ -63,7 +52,7 @@ def allreduce(comm: MPI.Intracomm, args: argparse.Namespace) -> int:
     dtype, op = np.dtype(args.dtype), Op(args.op)
     together(comm, arguments.sizes, args, dtype.itemsize)
     field = together(comm, load_field, args.field)
-    keywords = together(comm, zccl_arguments, args)
+    keywords = together(comm, call_keywords, args)
     one = np.ones(1, dtype)
     together(comm, partial(zccl.allreduce, one, op=op, comm=comm, **keywords))
 

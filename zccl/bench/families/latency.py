@@ -11,8 +11,7 @@ from mpi4py import MPI
 
 import zccl
 from zccl.bench import arguments
-from zccl.bench.collective import call_settings, settings
-from zccl.bench.families.allreduce import zccl_arguments
+from zccl.bench.collective import call_keywords, call_settings, settings
 from zccl.bench.registry import benchmark
 from zccl.bench.report import Column, Report
 from zccl.bench.timing import alternate
@@ -35,7 +34,7 @@ _COLUMNS = [
 def _arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_sizes(parser, begin="8", end="8")
     arguments.add_rounds(parser, iterations=1000, warmup=100)
-    arguments.add_call(parser)
+    arguments.add_call(parser, "allreduce")
 
 
 @benchmark("latency", help="a tiny allreduce with a bound beside plain ones", arguments=_arguments)
@@ -46,7 +45,7 @@ def latency(comm: MPI.Intracomm, args: argparse.Namespace) -> int:
     """
     dtype = np.dtype(args.dtype)
     sizes = together(comm, arguments.sizes, args, dtype.itemsize)
-    keywords = together(comm, zccl_arguments, args)
+    keywords = together(comm, call_keywords, args)
     one = np.ones(1, dtype)
     together(comm, partial(zccl.allreduce, one, comm=comm, **keywords))
     what = call_settings(args) | {"algorithm": args.algorithm}
