@@ -148,11 +148,14 @@ def _native(transport: MpiTransport, call: Reduction, op: MPI.Op) -> None:
     s = call.signature
     assert s.shares is not None and call.target is not None
     components = call.source.size // max(sum(s.shares), 1)
+    source = call.source
+    if source.ctypes.data == call.target.ctypes.data:  # MPI refuses that for empty shares, too
+        source = source.copy()
     if components == 1:
-        transport.comm.Reduce_scatter(call.source, call.target, s.shares, op)
+        transport.comm.Reduce_scatter(source, call.target, s.shares, op)
         return
     # The rows of first and second components, one after the other.
-    for send, into in zip(np.split(call.source, 2), np.split(call.target, 2), strict=True):
+    for send, into in zip(np.split(source, 2), np.split(call.target, 2), strict=True):
         transport.comm.Reduce_scatter(send, into, s.shares, op)
 
 
