@@ -6,10 +6,10 @@ starts first, and in the reverse order upwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from zccl.algorithms.primitives import Inbox, Link, Outbox, ReducingLink, Steps
-from zccl.algorithms.ring import pass_round, reduce_chunks
+from zccl.algorithms.ring import pass_from_root, reduce_chunks
 from zccl.algorithms.schedules import Branch, binomial_tree
 from zccl.typing import Bytes
 
@@ -34,9 +34,13 @@ def scatter_allgather_bcast(
     link: Link, chunks: list[list[slice]], root: int, decode_root: bool = False
 ) -> Steps:
     """Give every rank the root's row of values: scatter compressed chunks, then pass them round."""
-    own: list[Bytes] = []
-    yield from _scatter_messages(link, chunks, root, own)
-    yield from pass_round(link, chunks, own, decode=link.rank != root or decode_root)
+    held: dict[int, list[Bytes]] = {}
+    yield from _scatter_messages(link, chunks, root, held, range(link.size))
+    if link.rank == root and decode_root:
+        for rank, messages in held.items():
+            for message, part in zip(messages, chunks[rank], strict=True):
+                link.decode(message, part)
+    yield from pass_from_root(link, chunks, root, held)
     yield from link.finish_sends()
 
 
@@ -44,11 +48,10 @@ def binomial_scatter(
     link: Link, rows: list[list[slice]], root: int, decode_root: bool = True
 ) -> Steps:
     """Give each rank its row; rows[k] are the parts of rank k's."""
-    own: list[Bytes] = []
-    yield from _scatter_messages(link, rows, root, own, decode_root)
-    if link.rank != root or decode_root:
-        for message, part in zip(own, rows[link.rank], strict=True):
-            link.decode(message, part)
+    held: dict[int, list[Bytes]] = {}
+    yield from _scatter_messages(link, rows, root, held, [root] if decode_root else [])
+    for message, part in zip(held.get(link.rank, []), rows[link.rank], strict=False):
+        link.decode(message, part)
     yield from link.finish_sends()
 
 
@@ -91,25 +94,40 @@ def _parts(rows: list[list[slice]], branch: Branch) -> list[slice]:
 
 
 def _scatter_messages(
-    link: Link, rows: list[list[slice]], root: int, own: list[Bytes], encode_own: bool = True
+    link: Link,
+    rows: list[list[slice]],
+    root: int,
+    held: dict[int, list[Bytes]],
+    kept: Collection[int],
 ) -> Steps:
-    """Leave the messages of this rank's row in `own`; the root compresses all of them."""
+    """Leave the messages of this rank's row in `held`, at the root those of the rows `kept`.
+
+    The root compresses all rows that it sends or keeps.
+    """
     tree = binomial_tree(link.rank, link.size, root)
     mine = rows[link.rank]
-    inbox = None
-    if tree.parent is not None:
-        below = [part for branch in tree.branches for part in _parts(rows, branch)]
-        inbox = Inbox.of_bundles(link, tree.parent, below + mine)
+    if tree.parent is None:
+        for branch in tree.branches:
+            outbox = Outbox(link, branch.child, _parts(rows, branch))
+            for rank in branch.ranks:
+                for part in rows[rank]:
+                    message = link.encode(part)
+                    outbox.put(message)
+                    if rank in kept:
+                        held.setdefault(rank, []).append(message)
+        if root in kept:
+            held[root] = [link.encode(part) for part in mine]
+        return
+    below = [part for branch in tree.branches for part in _parts(rows, branch)]
+    inbox = Inbox.of_bundles(link, tree.parent, below + mine)
     for branch in tree.branches:
         parts = _parts(rows, branch)
         outbox = Outbox(link, branch.child, parts)
-        for part in parts:
-            outbox.put(link.encode(part) if inbox is None else (yield from inbox.take()))
-    for part in mine:
-        if inbox is not None:
-            own.append((yield from inbox.take()))
-        elif encode_own:
-            own.append(link.encode(part))
+        for _ in parts:
+            outbox.put((yield from inbox.take()))
+    held[link.rank] = []
+    for _ in mine:
+        held[link.rank].append((yield from inbox.take()))
 
 
 def _gather_messages(link: Link, rows: list[list[slice]], root: int, own: list[Bytes]) -> Steps:

@@ -58,9 +58,7 @@ def reduce_chunks(link: ReducingLink, chunks: list[list[slice]], sums: list[Byte
                 link.send(message, right, part)
 
 
-def pass_round(
-    link: Link, chunks: list[list[slice]], own: list[Bytes], decode: bool = True
-) -> Steps:
+def pass_round(link: Link, chunks: list[list[slice]], own: list[Bytes]) -> Steps:
     """Pass each rank's own messages round and decode all of them."""
     left, right = (link.rank - 1) % link.size, (link.rank + 1) % link.size
     steps = ring_allgather_steps(link.rank, link.size)
@@ -68,13 +66,40 @@ def pass_round(
     if steps:
         for message, part in zip(own, chunks[link.rank], strict=True):
             link.send(message, right, part)
-    if decode:
-        for message, part in zip(own, chunks[link.rank], strict=True):
-            link.decode(message, part)
+    for message, part in zip(own, chunks[link.rank], strict=True):
+        link.decode(message, part)
     for step in steps:
         for part in chunks[step.receive]:
             message = yield from inbox.take()
             if step is not steps[-1]:
                 link.send(message, right, part)
-            if decode:
-                link.decode(message, part)
+            link.decode(message, part)
+
+
+def pass_from_root(
+    link: Link, chunks: list[list[slice]], root: int, held: dict[int, list[Bytes]]
+) -> Steps:
+    """Pass messages round that the root has already: all do as in `pass_round`, but none reach it.
+
+    `held` has all messages at the root, those of the rank's own chunk elsewhere.
+    """
+    left, right = (link.rank - 1) % link.size, (link.rank + 1) % link.size
+    steps = ring_allgather_steps(link.rank, link.size)
+    if link.rank == root:
+        for step in steps:
+            for message, part in zip(held.get(step.send, []), chunks[step.send], strict=True):
+                link.send(message, right, part)
+        return
+    inbox = Inbox.of_parts(link, left, [part for step in steps for part in chunks[step.receive]])
+
+    def pass_on(message: Bytes, part: slice) -> None:
+        if right != root:
+            link.send(message, right, part)
+        link.decode(message, part)
+
+    for message, part in zip(held[link.rank], chunks[link.rank], strict=True):
+        pass_on(message, part)
+    for step in steps:
+        handle = link.decode if step is steps[-1] else pass_on
+        for part in chunks[step.receive]:
+            handle((yield from inbox.take()), part)
