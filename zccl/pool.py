@@ -32,6 +32,18 @@ def take(nbytes: int) -> Bytes:
     return np.asarray(_Lease(memory))[:nbytes]
 
 
+def fitted(message: Bytes) -> Bytes:
+    """Return a message that will be kept for a while, in memory of its own size.
+
+    Messages arrive in room for the worst case, which is better used again.
+    """
+    if message.base is None or message.base.nbytes <= 2 * message.nbytes:
+        return message
+    copy = take(message.nbytes)
+    copy[:] = message
+    return copy
+
+
 def free_workspace() -> int:
     """Give the memory that zccl keeps for its next calls back to the system.
 

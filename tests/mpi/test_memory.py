@@ -38,6 +38,33 @@ def test_one_call_takes_half_a_compressed_array_more_than_it_sends(algorithm, ro
 
 
 @pytest.mark.skipif(COMM.size > 4, reason="the arrays of many ranks do not fit a small machine")
+@pytest.mark.parametrize("name", ["bcast", "scatter", "gather"])
+def test_trees_keep_what_they_forward_and_one_segment(name):
+    """Promised: input + output + 1.1 times the compressed bytes forwarded + a segment's room."""
+    own = field(False)
+    at_root = COMM.rank == 0
+    everything = np.stack([own] * COMM.size) if at_root else None
+    out, outs = np.empty_like(own), np.empty_like(everything) if at_root else None
+    how = {"error_bound": 1e-2, "algorithm": "binomial", "return_info": True}
+    calls = {
+        "bcast": lambda: zccl.bcast(own if at_root else out, **how),
+        "scatter": lambda: zccl.scatter(everything, out, **how),
+        "gather": lambda: zccl.gather(own, outs, **how),
+    }
+    calls[name]()
+    zccl.free_workspace()
+    gc.collect()
+    COMM.Barrier()
+    tracemalloc.start()
+    _, info = calls[name]()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    segment = zccl.compress_bound(zccl.Options().segment_nbytes // 4, own.dtype)
+    # Beside the segment: small messages that the pool has for the next call.
+    assert peak <= 1.1 * info.wire_nbytes + 1.5 * segment
+
+
+@pytest.mark.skipif(COMM.size > 4, reason="the arrays of many ranks do not fit a small machine")
 @pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling"])
 def test_workspace_is_flat_over_calls(algorithm):
     values = field(False)[: 1 << 20]

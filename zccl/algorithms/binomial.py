@@ -6,8 +6,9 @@ starts first, and in the reverse order upwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 
+from zccl import pool
 from zccl.algorithms.primitives import Inbox, Link, Outbox, ReducingLink, Steps
 from zccl.algorithms.ring import pass_from_root, reduce_chunks
 from zccl.algorithms.schedules import Branch, binomial_tree
@@ -34,12 +35,14 @@ def scatter_allgather_bcast(
     link: Link, chunks: list[list[slice]], root: int, decode_root: bool = False
 ) -> Steps:
     """Give every rank the root's row of values: scatter compressed chunks, then pass them round."""
-    held: dict[int, list[Bytes]] = {}
-    yield from _scatter_messages(link, chunks, root, held, range(link.size))
-    if link.rank == root and decode_root:
-        for rank, messages in held.items():
-            for message, part in zip(messages, chunks[rank], strict=True):
-                link.decode(message, part)
+    held: dict[int, list[Bytes]] = {rank: [] for rank in range(link.size)}
+
+    def keep(rank: int, message: Bytes, part: slice) -> None:
+        held[rank].append(pool.fitted(message))
+        if link.rank == root and decode_root:
+            link.decode(message, part)
+
+    yield from _scatter_messages(link, chunks, root, keep)
     yield from pass_from_root(link, chunks, root, held)
     yield from link.finish_sends()
 
@@ -48,16 +51,20 @@ def binomial_scatter(
     link: Link, rows: list[list[slice]], root: int, decode_root: bool = True
 ) -> Steps:
     """Give each rank its row; rows[k] are the parts of rank k's."""
-    held: dict[int, list[Bytes]] = {}
-    yield from _scatter_messages(link, rows, root, held, [root] if decode_root else [])
-    for message, part in zip(held.get(link.rank, []), rows[link.rank], strict=False):
-        link.decode(message, part)
+
+    def keep(rank: int, message: Bytes, part: slice) -> None:
+        if rank == link.rank:
+            link.decode(message, part)
+
+    if link.rank == root and not decode_root:
+        rows = [*rows[:root], [], *rows[root + 1 :]]
+    yield from _scatter_messages(link, rows, root, keep)
     yield from link.finish_sends()
 
 
 def binomial_gather(link: Link, rows: list[list[slice]], root: int) -> Steps:
     """Give the root the rows of all."""
-    own = [link.encode(part) for part in rows[link.rank]]
+    own = (link.encode(part) for part in rows[link.rank])
     yield from _gather_messages(link, rows, root, own)
     yield from link.finish_sends()
 
@@ -94,16 +101,9 @@ def _parts(rows: list[list[slice]], branch: Branch) -> list[slice]:
 
 
 def _scatter_messages(
-    link: Link,
-    rows: list[list[slice]],
-    root: int,
-    held: dict[int, list[Bytes]],
-    kept: Collection[int],
+    link: Link, rows: list[list[slice]], root: int, keep: Callable[[int, Bytes, slice], None]
 ) -> Steps:
-    """Leave the messages of this rank's row in `held`, at the root those of the rows `kept`.
-
-    The root compresses all rows that it sends or keeps.
-    """
+    """Call `keep` with the messages of this rank's row, at the root with those of all rows."""
     tree = binomial_tree(link.rank, link.size, root)
     mine = rows[link.rank]
     if tree.parent is None:
@@ -113,10 +113,9 @@ def _scatter_messages(
                 for part in rows[rank]:
                     message = link.encode(part)
                     outbox.put(message)
-                    if rank in kept:
-                        held.setdefault(rank, []).append(message)
-        if root in kept:
-            held[root] = [link.encode(part) for part in mine]
+                    keep(rank, message, part)
+        for part in mine:
+            keep(root, link.encode(part), part)
         return
     below = [part for branch in tree.branches for part in _parts(rows, branch)]
     inbox = Inbox.of_bundles(link, tree.parent, below + mine)
@@ -125,12 +124,11 @@ def _scatter_messages(
         outbox = Outbox(link, branch.child, parts)
         for _ in parts:
             outbox.put((yield from inbox.take()))
-    held[link.rank] = []
-    for _ in mine:
-        held[link.rank].append((yield from inbox.take()))
+    for part in mine:
+        keep(link.rank, (yield from inbox.take()), part)
 
 
-def _gather_messages(link: Link, rows: list[list[slice]], root: int, own: list[Bytes]) -> Steps:
+def _gather_messages(link: Link, rows: list[list[slice]], root: int, own: Iterable[Bytes]) -> Steps:
     """Bring the messages of all rows to the root, which decodes them."""
     tree = binomial_tree(link.rank, link.size, root)
     above = list(reversed(tree.branches))

@@ -20,7 +20,7 @@ Steps = Generator[Pending, None, None]
 """What an algorithm is."""
 
 BUNDLE_NBYTES = 64 << 10  # uncompressed bytes that share a message
-AHEAD = 2  # receives that are posted before the message in hand is worked on
+AHEAD = 1  # receives that are posted while the message in hand is worked on
 
 # A rank that fails while data moves sends this, a message without bytes, in place of each one that
 # it owes (no part is empty). Whoever gets it passes it on, so that nobody waits for ever and the
@@ -48,7 +48,7 @@ class Link:
         self.plain_nbytes += sum(map(self.plain_size, parts))
         while self._sends and self._sends[0].done():  # lets go of their buffers
             self._sends.popleft()
-        self._sends.append(self._transport.isend(message, dest, self._tag))
+        self._sends.append(self._transport.isend(pool.fitted(message), dest, self._tag))
         return self._sends[-1]
 
     def plain_size(self, part: slice) -> int:
@@ -196,7 +196,7 @@ class Outbox:
 class Inbox:
     """The messages of a row of parts from one rank, in order.
 
-    A few receives are always posted ahead.
+    The next receive is always posted ahead.
 
     Parameters
     ----------
