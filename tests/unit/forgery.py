@@ -14,6 +14,7 @@ import numpy as np
 from unit.bounds import same_bits
 
 import zccl
+from zccl.codecs.places import Row
 from zccl.codecs.quantised import QuantisedCodec
 from zccl.codecs.tiles import Grid
 
@@ -322,7 +323,7 @@ class Wire:
         self.part = slice(0, n)
         self.target = allocate(n, source.dtype)
         self.codec = QuantisedCodec(
-            source, self.target, Grid(0.01, 0.005, movement=False, ranks=4), op
+            source, Row(self.target), Grid(0.01, 0.005, movement=False, ranks=4), op
         )
         self.own = self.codec.encode(self.part)
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from zccl.algorithms.primitives import pack, unpack
 from zccl.algorithms.schedules import binomial_tree, recursive_doubling
-from zccl.codecs.movement import MovementCodec, movement_grid
+from zccl.codecs.movement import MovementCodec
 from zccl.codecs.places import Nowhere, Row, Runs
+from zccl.collectives.grids import movement_grid
 from zccl.errors import StreamError
 from zccl.formats import TILE
 from zccl.plan import covering_parts, even_split, row_parts, share_runs

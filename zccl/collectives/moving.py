@@ -16,12 +16,13 @@ from zccl.algorithms.agreement import NO_RANGE, Terms
 from zccl.algorithms.primitives import Link, Steps
 from zccl.algorithms.protocols import Codec
 from zccl.arrays import value_dtype
-from zccl.codecs.movement import MovementCodec, movement_grid
+from zccl.codecs.movement import MovementCodec
 from zccl.codecs.places import Nowhere, Place
 from zccl.codecs.plain import PlainCodec
 from zccl.codecs.ranges import finite_range
 from zccl.codecs.tiles import Grid
 from zccl.collectives.arguments import refuse_stream
+from zccl.collectives.grids import movement_grid
 from zccl.collectives.running import NO_GRID, Decision, Traffic, announce, info, run_schedule
 from zccl.collectives.shares import Shares, components
 from zccl.config import cpu_threads, overrides
