@@ -4,14 +4,14 @@
 # Sets up virtual environments and runs all tests: unit tests, then MPI tests at several numbers of ranks
 # under MPICH and under Open MPI (under the site's MPI alone when MPIEXEC is set, see scripts/env.sh).
 #
-#   ZCCL_TEST_LANES="unit mpich openmpi gpu"   lanes to run; with MPIEXEC set: "unit site gpu"
+#   ZCCL_TEST_LANES="unit mpich openmpi ptx gpu"   lanes to run; with MPIEXEC set: "unit site ptx gpu"
 #   ZCCL_TEST_RANKS="1 2 3 4 5 8"              numbers of ranks under MPICH, or the site's MPI
 #   ZCCL_TEST_OPENMPI_RANKS="2 3"              numbers of ranks under Open MPI
 #   ZCCL_TEST_SECONDS=900                      time limit of one lane
 
 source "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
-if [ -n "${MPIEXEC:-}" ]; then default="unit site gpu"; else default="unit mpich openmpi gpu"; fi
+if [ -n "${MPIEXEC:-}" ]; then default="unit site ptx gpu"; else default="unit mpich openmpi ptx gpu"; fi
 lanes=${ZCCL_TEST_LANES:-$default}
 ranks=${ZCCL_TEST_RANKS:-1 2 3 4 5 8}
 openmpi_ranks=${ZCCL_TEST_OPENMPI_RANKS:-2 3}
@@ -43,7 +43,7 @@ for name in $lanes; do
     unit)
         use_mpi "$([ -n "${MPIEXEC:-}" ] && echo site || echo mpich)"
         lane unit timeout --kill-after=10 "$seconds" \
-            "$VENV/bin/python" -m pytest --quiet tests/unit tests/compile
+            "$VENV/bin/python" -m pytest --quiet tests/unit tests/compile/test_cpu_kernels.py
         ;;
     mpich | site)
         use_mpi "$name"
@@ -53,17 +53,19 @@ for name in $lanes; do
         use_mpi openmpi
         for n in $openmpi_ranks; do mpi_lane openmpi "$n"; done
         ;;
+    ptx)
+        environment .venv-cuda test-cuda
+        lane "ptx (CUDA kernels compiled, no GPU needed)" timeout --kill-after=10 "$seconds" \
+            .venv-cuda/bin/python -m pytest --quiet tests/compile/test_cuda_kernels.py
+        ;;
     gpu)
-        if ! nvidia-smi -L >/dev/null 2>&1; then
-            printf '\n=== gpu\nnot run: needs an NVIDIA GPU\n'
-        elif ! compgen -G "tests/gpu/test_*.py" >/dev/null; then
-            printf '\n=== gpu\nnot run: there are no GPU tests yet\n'
+        if nvidia-smi -L >/dev/null 2>&1; then
+            lane gpu timeout --kill-after=10 "$seconds" bash scripts/test-gpu.sh
         else
-            use_mpi "$([ -n "${MPIEXEC:-}" ] && echo site || echo mpich)"
-            lane gpu timeout --kill-after=10 "$seconds" "$VENV/bin/python" -m pytest --quiet tests/gpu
+            printf '\n=== gpu\nnot run: needs an NVIDIA GPU\n'
         fi
         ;;
-    *) fail "ZCCL_TEST_LANES: no lane '$name'; there are unit, mpich, openmpi, site, gpu" ;;
+    *) fail "ZCCL_TEST_LANES: no lane '$name'; there are unit, mpich, openmpi, site, ptx, gpu" ;;
     esac
 done
 

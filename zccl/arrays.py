@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -137,3 +138,29 @@ def check_writeable(out: Any, name: str, shape: tuple[int, ...], dtype: np.dtype
         raise ValueError(f"{name}: got shape {out.shape}, wanted {shape}")
     if not out.flags.writeable:
         raise ValueError(f"{name}: got a read-only array, wanted a writeable one")
+
+
+def refuse_stream(stream: object) -> None:
+    """Raise ValueError when a stream was given for an array that is not on a GPU."""
+    if stream is not None:
+        raise ValueError(f"stream: got {stream!r}, wanted None: the array is not on a GPU")
+
+
+def fill_number(fill: float | None, dtype: np.dtype) -> float:
+    """Return a fill value as arrays of a dtype have it; NaN for none."""
+    if fill is None or dtype.kind not in "fc":
+        return math.nan
+    with np.errstate(over="ignore"):
+        return float(np.asarray(fill, np.empty(0, dtype).real.dtype))
+
+
+def check_room(out: Any, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Check that `out` can take as many elements as this shape has, as MPI's flat buffers do.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `check_writeable`.
+    """
+    fits = isinstance(out, np.ndarray) and out.size == math.prod(shape)
+    check_writeable(out, name, out.shape if fits else shape, dtype)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from zccl import errorbound
 from zccl.arrays import (
     check_writeable,
+    fill_number,
     from_values,
     host_array,
+    refuse_stream,
     to_values,
     value_dtype,
     values_target,
@@ -23,6 +25,7 @@ from zccl.codecs import container, tiles
 from zccl.codecs.plain import reduce_plain
 from zccl.codecs.tiles import Body, Grid
 from zccl.config import cpu_threads
+from zccl.device import device_array, is_device_array
 from zccl.errors import StreamError
 from zccl.formats import CODED, CONSTANT, EXACT, FORM_NAMES, MAX_CODE_BITS, RAW, SAME, ZERO, Header
 from zccl.kernels.cpu.survey import survey_tiles
@@ -33,6 +36,14 @@ from zccl.typing import Array, Bytes
 
 # More escapes than this share of the values are worth a second try with an aligned step.
 ALIGN_ABOVE = 1 / 1024
+
+
+class _Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+AnyBody = TypeVar("AnyBody", bound=_Sized)
 
 
 @dataclass(frozen=True)
@@ -99,15 +110,21 @@ def compress_bound(n: int, dtype: Any) -> int:
 
 
 def compress(
-    array: Array, error_bound: float | None, mode: str = "abs", *, options: Options | None = None
+    array: Any,
+    error_bound: float | None,
+    mode: str = "abs",
+    *,
+    stream: Any = None,
+    options: Options | None = None,
 ) -> Bytes:
     """Compress an array so that each decoded element is within `error_bound` of its source.
 
     Parameters
     ----------
-    array : ndarray
+    array : ndarray, or device array
         Any shape, layout and byte order; float16, float32, float64, complex64, complex128, or an
-        integer or bool dtype, which is stored exactly.
+        integer or bool dtype, which is stored exactly. On a GPU: a CuPy or Numba array, or anything
+        with `__cuda_array_interface__` or DLPack.
     error_bound : float or None
         Largest absolute difference of an element (of each component of a complex one), in the unit
         of the array (`mode="abs"`) or as a fraction of its value range (`mode="rel"`). None and 0
@@ -115,12 +132,14 @@ def compress(
     mode : {"abs", "rel"}
         What the bound counts in. The value range is the largest minus the smallest finite value, of
         both components together for complex arrays; a range of 0 stores the array exactly.
+    stream : int, or a stream of CuPy, Numba or PyTorch, optional
+        For arrays on a GPU: where the work is ordered; CuPy's current stream by default.
     options : Options, optional
         `fill_value` is used.
 
     Returns
     -------
-    ndarray of uint8, 1-D
+    ndarray of uint8, 1-D, a CuPy array for an array on a GPU
         A self-describing stream, at most `compress_bound(array.size, array.dtype)` bytes. NaN
         (payload included), infinities and whatever else the grid cannot hold come back bit for bit.
 
@@ -139,14 +158,19 @@ def compress(
     >>> bool(np.abs(zccl.decompress(stream) - x).max() <= 1e-3), stream.nbytes < x.nbytes / 20
     (True, True)
     """
-    array = host_array(array, "array")
     bound = errorbound.check_error_bound(error_bound)
     errorbound.check_mode(mode)
     fill = effective_options(options).fill_value
+    if is_device_array(array):
+        from zccl import device_compression
+
+        return device_compression.compress(array, bound, mode, fill, stream)
+    refuse_stream(stream)
+    array = host_array(array, "array")
     header = Header(EXACT, array.dtype, array.shape)
     if bound and array.size and value_dtype(array.dtype) is not None:
         values = to_values(array)
-        grid = _grid(values, bound, mode, math.nan if fill is None else fill)
+        grid = _grid(values, bound, mode, fill_number(fill, array.dtype))
         if _is_constant(array):
             header.step = grid.step
         elif (coded := _compress_values(values, grid, array.dtype)) is not None:
@@ -181,25 +205,54 @@ def _is_constant(array: Array) -> bool:
     return bool(np.all(elements == elements[0]))
 
 
-def _compress_values(values: Array, grid: Grid, dtype: np.dtype) -> tuple[Grid, Body] | None:
+def on_best_step(
+    grid: Grid,
+    dtype: np.dtype,
+    count: int,
+    encode: Callable[[Grid], tuple[AnyBody, int]],
+    largest_on: Callable[[Grid], float],
+) -> tuple[Grid, AnyBody] | None:
     """Compress with an ordinary step and, where too many values escape, with an aligned one.
 
-    Returns the grid used with the body; None when there is no grid so fine.
+    Parameters
+    ----------
+    grid : Grid
+        Of the ordinary step.
+    dtype : dtype
+        Of the array.
+    count : int
+        Number of values.
+    encode : function of a grid
+        Compresses them; returns the body and how many values escaped.
+    largest_on : function of a grid
+        Returns the largest absolute value that it can hold.
+
+    Returns
+    -------
+    (Grid, body) or None
+        The grid used and the body; None when there is no grid so fine.
     """
     if grid.step and dtype == np.float16:
-        step = errorbound.half_step(_largest_on(grid, values), grid.error_bound)
-        grid = replace(grid, step=step)
+        grid = replace(grid, step=errorbound.half_step(largest_on(grid), grid.error_bound))
     if not grid.step:
         return None
-    body, escaped = _encode(values, grid)
-    if escaped > values.size * ALIGN_ABOVE and dtype != np.float16:
-        step = errorbound.aligned_step(_largest_on(grid, values), grid.error_bound, values.dtype)
+    body, escaped = encode(grid)
+    if escaped > count * ALIGN_ABOVE and dtype != np.float16:
+        values = value_dtype(dtype)
+        assert values is not None
+        step = errorbound.aligned_step(largest_on(grid), grid.error_bound, values)
         if step:
             aligned = replace(grid, step=step)
-            second, _ = _encode(values, aligned)
+            second, _ = encode(aligned)
             if second.nbytes < body.nbytes:
                 return aligned, second
     return grid, body
+
+
+def _compress_values(values: Array, grid: Grid, dtype: np.dtype) -> tuple[Grid, Body] | None:
+    return on_best_step(
+        grid, dtype, values.size, lambda g: _encode(values, g), lambda g: _largest_on(g, values)
+    )
 
 
 def _largest_on(grid: Grid, values: Array) -> float:
@@ -212,19 +265,22 @@ def _encode(values: Array, grid: Grid) -> tuple[Body, int]:
     return tiles.encode(values, grid, table, words, cpu_threads())
 
 
-def decompress(stream: Bytes, out: Array | None = None) -> Array:
+def decompress(data: Any, out: Any = None, *, stream: Any = None) -> Array:
     """Decompress a stream.
 
     Parameters
     ----------
-    stream : ndarray of uint8, bytes or another contiguous buffer
+    data : ndarray of uint8, bytes or another contiguous buffer, or such a device array
         A whole stream of `compress` or `reduce_streams`.
     out : ndarray, optional
         Filled and returned; shape and dtype must be those of the stream, any layout and byte order.
+        For a stream on a GPU a CuPy array.
+    stream : int, or a stream of CuPy, Numba or PyTorch, optional
+        For data on a GPU: the CUDA stream where the work is ordered.
 
     Returns
     -------
-    ndarray
+    ndarray, a CuPy array for data on a GPU
         The array, in C order and native byte order, or `out`.
 
     Raises
@@ -240,7 +296,12 @@ def decompress(stream: Bytes, out: Array | None = None) -> Array:
     >>> zccl.decompress(zccl.compress(np.float32([1, 2, 3]), 0.01)).shape
     (3,)
     """
-    header, body = container.read(_stream_bytes(stream))
+    if is_device_array(data):
+        from zccl import device_compression
+
+        return device_compression.decompress(data, out, stream)
+    refuse_stream(stream)
+    header, body = container.read(_stream_bytes(data))
     if out is not None:
         check_writeable(out, "out", header.shape, header.dtype)
     if header.form == CODED:
@@ -291,8 +352,8 @@ def inspect(stream: Bytes) -> StreamInfo:
 
     Parameters
     ----------
-    stream : ndarray of uint8, bytes or another contiguous buffer
-        A whole stream.
+    stream : ndarray of uint8, bytes or another contiguous buffer, or such a device array
+        A whole stream; one on a GPU is copied to the host.
 
     Returns
     -------
@@ -310,6 +371,8 @@ def inspect(stream: Bytes) -> StreamInfo:
     >>> zccl.inspect(zccl.compress(np.zeros(5000), 0.1)).form
     'constant'
     """
+    if is_device_array(stream):
+        stream = device_array(stream, "stream").get()
     header, body = container.read(_stream_bytes(stream))
     kinds = np.zeros(64, np.int64)
     escapes = 0
@@ -337,20 +400,22 @@ def inspect(stream: Bytes) -> StreamInfo:
     )  # fmt: skip
 
 
-def reduce_streams(a: Bytes, b: Bytes, op: Op = SUM) -> Bytes:
+def reduce_streams(a: Any, b: Any, op: Op = SUM, *, stream: Any = None) -> Bytes:
     """Reduce two streams into one without decoding what is coded on the same grid.
 
     Parameters
     ----------
-    a, b : ndarray of uint8, bytes or another contiguous buffer
+    a, b : ndarray of uint8, bytes or another contiguous buffer, or two such device arrays
         Streams of arrays of the same dtype and shape. Coded streams must have the same step: the
         same bound, and neither with an aligned one (`zccl.inspect` shows the steps).
     op : zccl.SUM, zccl.MAX or zccl.MIN
         The reduction.
+    stream : int, or a stream of CuPy, Numba or PyTorch, optional
+        For data on a GPU: the CUDA stream where the work is ordered.
 
     Returns
     -------
-    ndarray of uint8, 1-D
+    ndarray of uint8, 1-D, a CuPy array for data on a GPU
         A stream. Its error bound is the sum of the two bounds for SUM and the larger one otherwise,
         up to one rounding to the dtype; for elements that were not coded (`zccl.inspect`: raw
         tiles, exact streams) ordinary floating-point arithmetic applies.
@@ -374,7 +439,34 @@ def reduce_streams(a: Bytes, b: Bytes, op: Op = SUM) -> Bytes:
     """
     if op not in (Op.SUM, Op.MAX, Op.MIN):
         raise ValueError(f"op: got {op!r}, wanted zccl.SUM, zccl.MAX or zccl.MIN")
-    parts = [container.read(_stream_bytes(stream)) for stream in (a, b)]
+    if is_device_array(a) and is_device_array(b):
+        from zccl import device_compression
+
+        with device_compression.on_stream(device_array(a, "a"), stream):
+            parts = [device_compression.read(data) for data in (a, b)]
+            step = _common_step(parts, op)
+            if step:
+                header = _reduced_header(parts, op, step)
+                return device_compression.combine(parts, header, op, step)
+            x, y = (device_compression.decompress(data, None, stream) for data in (a, b))
+            exact = _reduced_header(parts, op, 0.0)
+            return device_compression.write_exact(exact, reduce_plain(op, x, y))
+    if is_device_array(a) or is_device_array(b):
+        raise TypeError("streams: got one on a GPU and one on the host; copy one of them")
+    refuse_stream(stream)
+    parts = [container.read(_stream_bytes(data)) for data in (a, b)]
+    step = _common_step(parts, op)
+    return _reduce_coded(parts, op, step) if step else _reduce_plain(a, b, parts, op)
+
+
+def _common_step(parts: list[tuple[Header, Any]], op: Op) -> float:
+    """Return the step of the one grid that both streams are on, or can be put on; 0 for none.
+
+    Raises
+    ------
+    ValueError
+        When the streams do not fit together.
+    """
     (head_a, _), (head_b, _) = parts
     if head_a.dtype != head_b.dtype or head_a.shape != head_b.shape:
         raise ValueError(
@@ -388,21 +480,17 @@ def reduce_streams(a: Bytes, b: Bytes, op: Op = SUM) -> Bytes:
             f"streams have different steps ({head_a.step} and {head_b.step}):"
             " compress both with one bound"
         )
-    return (
-        _reduce_coded(parts, op, steps.pop())
-        if _codable(parts, steps)
-        else _reduce_plain(a, b, parts, op)
-    )
+    return steps.pop() if _codable(parts, steps) else 0.0
 
 
-def _codable(parts: list[tuple[Header, Bytes]], steps: set[float]) -> bool:
+def _codable(parts: list[tuple[Header, Any]], steps: set[float]) -> bool:
     """Whether both streams are, or can be put, on the one grid that is there."""
     return bool(steps) and all(
         h.form == CODED or (h.form == CONSTANT and h.step in steps) for h, _ in parts
     )
 
 
-def _reduced_header(parts: list[tuple[Header, Bytes]], op: Op, step: float) -> Header:
+def _reduced_header(parts: list[tuple[Header, Any]], op: Op, step: float) -> Header:
     # A constant is put on the grid here: off by half a step, with the margin that rounding needs.
     bounds = [h.error_bound if h.form != CONSTANT else step * 0.501 for h, _ in parts]
     contributors = sum(h.contributors for h, _ in parts)

@@ -134,7 +134,8 @@ def half_step(largest: float, bound: float) -> float:
     reach = largest + bound
     if reach > float(np.finfo(np.float16).max):
         return 0.0
-    ulp = float(np.spacing(np.float16(reach)))
+    _, exponent = math.frexp(float(np.float16(reach)))
+    ulp = 2.0 ** (max(exponent, -13) - 11)  # not np.spacing, which is inf for the largest number
     if ulp <= MARGIN * bound:
         return grid_step(bound, np.dtype(np.float32))
     return math.floor(2 * bound * (1 - ALIGNED_MARGIN) / ulp) * ulp

@@ -87,16 +87,24 @@ class Header:
         return bytes(fixed) + shape
 
     @classmethod
-    def unpack(cls, data: memoryview) -> Header:
-        """Read and check the header at the start of `data`, which holds the whole stream.
+    def unpack(cls, data: memoryview, total: int | None = None) -> Header:
+        """Read and check the header at the start of `data`.
+
+        Parameters
+        ----------
+        data : memoryview
+            The whole stream, or its first `MAX_HEADER_NBYTES` bytes.
+        total : int, optional
+            Bytes of the whole stream, where `data` is not all of it.
 
         Raises
         ------
         StreamError
             When any field is impossible or the CRC is wrong.
         """
-        if len(data) < HEADER_NBYTES:
-            raise StreamError(f"a zccl stream has at least {HEADER_NBYTES} bytes, got {len(data)}")
+        total = len(data) if total is None else total
+        if total < HEADER_NBYTES:
+            raise StreamError(f"a zccl stream has at least {HEADER_NBYTES} bytes, got {total}")
         (magic, version, form, dtype_code, ndim, predictor, coding, spare, contributors, count,
          error_bound, step, nbytes, checksum, crc, spare2,
          ) = _FIXED.unpack(data[:HEADER_NBYTES])  # fmt: skip
@@ -106,7 +114,7 @@ class Header:
             raise StreamError(f"stream of format version {version}, this zccl reads {VERSION}")
         end = HEADER_NBYTES + 8 * ndim
         if ndim > MAX_NDIM or len(data) < end:
-            raise StreamError(f"damaged stream: {ndim} axes in {len(data)} bytes")
+            raise StreamError(f"damaged stream: {ndim} axes in {total} bytes")
         fixed = bytearray(data[:end])
         struct.pack_into("<I", fixed, _CRC_AT, 0)
         if zlib.crc32(fixed) != crc:
@@ -125,8 +133,8 @@ class Header:
         )  # fmt: skip
         if impossible:
             raise StreamError("damaged stream: a field of the header is impossible")
-        if nbytes != len(data):
-            raise StreamError(f"stream of {nbytes} bytes, got {len(data)}: truncated or too long")
+        if nbytes != total:
+            raise StreamError(f"stream of {nbytes} bytes, got {total}: truncated or too long")
         return cls(
             form, DTYPES[dtype_code], shape, error_bound, step, contributors, nbytes, checksum
         )

@@ -16,12 +16,12 @@ class Info:
     collective : str
         Name of the call.
     algorithm : str
-        "ring", "recursive_doubling" or "native".
+        One of zccl's own, or "native".
     reason : str
         Why this one.
     error_bound : float
-        Absolute bound that the result is guaranteed to keep, up to one rounding to its dtype; 0
-        when nothing was quantised.
+        Absolute bound that the result is guaranteed to keep, of a reduction up to one rounding to
+        its dtype; 0 when nothing was quantised.
     step : float
         Grid step; 0 when nothing was quantised.
     nbytes : int

@@ -103,7 +103,7 @@ def settled_plan(
     if algorithm != "auto":
         return None
     if not codable and not exact:
-        return Plan("native", "no error bound: exact pass-through")
+        return Plan("native", "nothing to quantise: exact pass-through")
     if codable and not reproducible:
         if size == 1:
             return Plan("native", "a single rank sends nothing")

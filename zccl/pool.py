@@ -28,8 +28,17 @@ def take(nbytes: int) -> Bytes:
     step = max(SMALLEST, 1 << max(nbytes.bit_length() - 4, 0))  # at most an eighth too much
     size = max(-(-nbytes // step), 1) * step
     stock = _free.get(size)
-    memory = stock.pop() if stock else np.empty(size, np.uint8)
+    memory = stock.pop() if stock else _new(size)
     return np.asarray(_Lease(memory))[:nbytes]
+
+
+def _new(nbytes: int) -> Bytes:
+    try:
+        return np.empty(nbytes, np.uint8)
+    except MemoryError:
+        if not free_workspace():
+            raise
+        return np.empty(nbytes, np.uint8)
 
 
 def fitted(message: Bytes) -> Bytes:
@@ -39,7 +48,10 @@ def fitted(message: Bytes) -> Bytes:
     """
     if message.base is None or message.base.nbytes <= 2 * message.nbytes:
         return message
-    copy = take(message.nbytes)
+    try:
+        copy = take(message.nbytes)
+    except MemoryError:
+        return message
     copy[:] = message
     return copy
 

@@ -107,6 +107,67 @@ def test_shapes_without_counts():
     assert_all(zccl.bcast(scalar, error_bound=1e-3, algorithm="binomial").shape == ())
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.int8, np.uint8])
+def test_roots_of_numpy_types(kind):
+    root = kind(SIZE - 1)
+    for name, algorithm in WAYS:
+        if name in ROOTED:
+            counts = uneven(300)
+            result, exact = call(
+                name, counts, rows(counts), root, error_bound=1e-3, algorithm=algorithm
+            )
+            assert_all(bound_is_kept(result, exact, 1e-3))
+
+
+def test_buffers_of_another_shape():
+    """A receive buffer is a room for so many elements, as MPI's are."""
+    x = wave(SIZE * 60, rank=0).reshape(SIZE, 60)
+    flat = np.empty(x.size, x.dtype)
+    assert zccl.allgather(x[0], flat, error_bound=1e-3, algorithm="ring") is flat
+    assert_all(bound_is_kept(flat, np.tile(x[0], SIZE), 1e-3))
+    place = np.empty((6, 10), x.dtype)
+    got = zccl.scatter(x if RANK == 0 else None, place, error_bound=1e-3, algorithm="binomial")
+    assert_all(got is place and bound_is_kept(place.reshape(-1), x[RANK], 1e-3))
+    counts = (np.arange(SIZE) * 0 + 60).tolist()
+    square = np.empty_like(x)
+    zccl.gather(x[RANK], square, np.array(counts), error_bound=1e-3, algorithm="binomial")
+    assert_all(RANK or bound_is_kept(square, x, 1e-3))
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_other_objects_than_arrays():
+    """What NumPy takes without a copy: buffers, matrices, memory maps."""
+    x = wave(3000, rank=0)
+    sent = memoryview(x) if RANK == 0 else None
+    got = zccl.bcast(sent, error_bound=1e-3, algorithm="binomial")
+    assert_all(bound_is_kept(np.asarray(got), x, 1e-3))
+    matrix = np.asmatrix(np.stack([x] * SIZE))
+    zccl.allgather(MPI.IN_PLACE, matrix, error_bound=1e-3, algorithm="ring")
+    assert_all(bound_is_kept(np.asarray(matrix), np.stack([x] * SIZE), 1e-3))
+
+
+def test_float16_up_to_its_largest_numbers():
+    x = np.linspace(-1000, 65472, 5000).astype(np.float16)
+    for bound in (20, 30, 64):
+        result = zccl.allgather(x, error_bound=bound, algorithm="ring")
+        assert_all(bound_is_kept(result, np.stack([x] * SIZE), bound))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "c8"])
+def test_fill_value(dtype):
+    """It does not count in the range, also where the dtype has only a number beside it."""
+    x = np.linspace(0, 1, 4000).astype(dtype)
+    x[::2] = -9999
+    options = zccl.Options(fill_value=-9999.0)
+    how = {"error_bound": 1e-2, "mode": "rel", "options": options, "return_info": True}
+    result, info = zccl.allgather(x, algorithm="ring", **how)
+    if dtype != "c8":  # its imaginary parts are zeros
+        assert info.error_bound == pytest.approx(1e-2, rel=1e-2)
+    assert_all((result[:, ::2].real == x[::2].real).all())
+    total, info = zccl.allreduce(x, algorithm="ring", op=zccl.AVG, **how)
+    assert_all((total[::2].real == x[::2].real).all() and info.error_bound < 0.02)
+
+
 LAYOUTS = {
     "strided": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
     "Fortran": np.asfortranarray,

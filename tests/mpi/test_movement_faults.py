@@ -9,6 +9,7 @@ from mpi4py import MPI
 import zccl
 from zccl.codecs.movement import MovementCodec
 from zccl.codecs.plain import PlainCodec
+from zccl.collectives.shares import Shares
 from zccl.transport.mpi import MpiTransport
 
 pytestmark = pytest.mark.mpi
@@ -78,6 +79,58 @@ def test_faults_are_raised_on_all_ranks(fault, culprit):
     assert_raises_everywhere(kind, lambda: wrong(culprit))
     assert_usable()
     assert_all(bound_is_kept(share(), X[RANK], 1e-3))
+
+
+@pytest.mark.skipif(SIZE == 1, reason="a single rank calls what it calls")
+@pytest.mark.parametrize("odd", CULPRITS)
+def test_collectives_that_differ(odd):
+    """Another collective on one rank is a difference like any other."""
+    calls = {
+        "allreduce": lambda: zccl.allreduce(X),
+        "allgather": lambda: zccl.allgather(X),
+        "bcast": lambda: zccl.bcast(X.copy()),
+        "alltoall": lambda: zccl.alltoall(X),
+        "gather": lambda: zccl.gather(X),
+    }
+    for usual in calls:
+        for other in calls:
+            if usual != other:
+                assert_raises_everywhere(ValueError, calls[other if odd == RANK else usual])
+    assert_usable()
+
+
+@every_way
+def test_memory_that_runs_out_before_data_moves(monkeypatch, name, algorithm):
+    """What depends on the other ranks is allocated under an agreement of its own."""
+    counts = [2000 + 37 * rank for rank in range(SIZE)]
+    arrays = rows(counts, "c8")
+    how = {"error_bound": 1e-3, "algorithm": algorithm}
+    culprit = 0 if name == "gather" else SIZE - 1
+    if name == "bcast" and SIZE == 1:
+        pytest.skip("a single rank receives nothing")
+
+    def fails(_self):
+        raise MemoryError("out of memory, says the test")
+
+    for bound, method in ((1e-3, "values_target"), (None, "elements_target")):
+        with monkeypatch.context() as patch:
+            if culprit == RANK:
+                patch.setattr(Shares, method, fails)
+            how = {"error_bound": bound, "algorithm": algorithm if bound else "native"}
+            assert_raises_everywhere(MemoryError, lambda how=how: call(name, counts, arrays, **how))
+    result, exact = call(name, counts, arrays, error_bound=1e-3, algorithm=algorithm)
+    assert_all(bound_is_kept(result, exact, 1e-3))
+
+
+def test_counts_that_are_no_sequence():
+    """An iterator is read once only."""
+    for counts in (iter([50] * SIZE), dict.fromkeys(range(SIZE), 50).values()):
+        assert_raises_everywhere(TypeError, lambda counts=counts: zccl.scatter(X, None, counts))
+    if SIZE > 1:
+        other = [50] * SIZE if RANK == 0 else [51, 49, *[50] * (SIZE - 2)]
+        assert_raises_everywhere(ValueError, lambda: zccl.scatter(X, None, other))
+        assert_raises_everywhere(ValueError, lambda: zccl.gather(X[0], None, other))
+    assert_usable()
 
 
 #: What only the root can know.

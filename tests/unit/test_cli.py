@@ -50,6 +50,18 @@ def value(output, name):
     return found[0]
 
 
+def test_warmup():
+    """All kernels are in the cache afterwards, and it says what it did not do."""
+    ran = zccl("warmup")
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines[:2]] == [
+        "CPU kernels, float32",
+        "CPU kernels, float64",
+    ]
+    assert "CUDA kernels" in lines[2]
+
+
 def test_info():
     import numpy
 

@@ -1,26 +1,16 @@
 """The short examples, run by a launcher as a user would; they check their results themselves."""
 
 import os
-import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from unit.test_image_stacking import launcher
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ["broadcast", "scatter_gather", "sharded_sum", "transpose"]
 LONGEST = 60  # lines
-
-
-def launcher():
-    """Words that start MPI programs: MPIEXEC, or the one of this environment or of the PATH."""
-    if os.environ.get("MPIEXEC"):
-        return shlex.split(os.environ["MPIEXEC"])
-    beside = Path(sys.executable).parent / "mpiexec"
-    found = str(beside) if beside.exists() else shutil.which("mpiexec")
-    return [found] if found else None
 
 
 pytestmark = pytest.mark.mpi_skip  # starts runs of its own

@@ -9,6 +9,8 @@ from zccl.algorithms.primitives import pack, unpack
 from zccl.algorithms.schedules import binomial_tree, recursive_doubling
 from zccl.codecs.movement import MovementCodec
 from zccl.codecs.places import Nowhere, Row, Runs
+from zccl.codecs.plain import PlainCodec
+from zccl.codecs.tiles import Grid
 from zccl.collectives.grids import movement_grid
 from zccl.errors import StreamError
 from zccl.formats import TILE
@@ -114,6 +116,15 @@ def test_bound_on_an_offset_with_few_escapes(dtype, offset):
         assert c.escapes <= 20
 
 
+def test_plain_messages_have_one_length():
+    values = np.arange(10.0)
+    plain = PlainCodec(Row(values), Row(values), values.dtype)
+    message = plain.encode(slice(0, 10))
+    for wrong in (message[:8], message[:0], np.tile(message, 2)):
+        with pytest.raises(StreamError):
+            plain.decode(wrong, slice(0, 10))
+
+
 def test_values_without_a_grid_travel_as_they_are():
     """A float16 array whose numbers are coarser than the bound."""
     values = np.float32([0, 1, 30_000, 3])
@@ -125,13 +136,15 @@ def test_values_without_a_grid_travel_as_they_are():
     assert out.tobytes() == values.tobytes()
 
 
-def test_damaged_messages_are_refused():
-    """Any flipped bit and any shorter message raises StreamError."""
+@pytest.mark.parametrize("bound", [1e-2, 1e-30])
+def test_damaged_messages_are_refused(bound):
+    """Any flipped bit and any shorter message raises StreamError, without a grid, too."""
     rng = np.random.default_rng(2)
     values = np.cumsum(rng.standard_normal(3000)).astype(np.float32)
-    values[5] = np.nan
     part = slice(0, 3000)
-    c = codec(np.nan_to_num(values), 1e-2)
+    c = codec(values, bound)
+    if bound < 1e-20:
+        c = MovementCodec(Row(values), Row(values), values.dtype, Grid(0.0, bound))
     message = c.encode(part).copy()
     for bit in {*range(256), *rng.integers(0, 8 * message.size, 800).tolist()}:
         wrong = message.copy()

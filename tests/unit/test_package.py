@@ -26,12 +26,13 @@ LADDER = [
 FLOOR = {room: floor for floor, rooms in enumerate(LADDER) for room in rooms}
 ROOMS = {
     "tools": "cli bench interop __main__",
-    "public": "__init__ collectives communicator compression request options info",
+    "public": "__init__ collectives communicator compression device_compression info options"
+    " request",
     "algorithms": "algorithms",
     "selection": "plan selector costmodel calibration errorbound",
     "codec": "codecs",
     "transport": "transport",
-    "device": "arrays streams pool",
+    "device": "arrays device streams pool",
     "kernels": "kernels",
     "base": "errors config formats typing ops",
 }

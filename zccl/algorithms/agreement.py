@@ -1,8 +1,8 @@
 """The agreement that starts every collective: one small allreduce finds faults on any rank.
 
-The record is five numbers, reduced by MAX: who has a fault, a hash of the arguments and its
-negative (equal on all ranks if and only if the two results are each other's negative), and the ends
-of the value range. Texts move on the failure path only.
+The record is six numbers, reduced by MAX: who has a fault, a hash of the arguments and its negative
+(equal on all ranks if and only if the two results are each other's negative), the ends of the value
+range, and a number that some collectives need. Texts move on the failure path only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 from array import array
-from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -80,23 +79,30 @@ def agree(
     ValueError
         When the arguments differ.
     """
-    low, high, _ = agree_with_facts(comm, terms, fault, value_range)
+    low, high, _ = agree_with_fact(comm, terms, fault, value_range)
     return low, high
 
 
-def agree_with_facts(
+def agree_with_fact(
     comm: MPI.Intracomm,
     terms: Terms,
     fault: Exception | None,
     value_range: tuple[float, float],
-    facts: Sequence[float] = (),
-) -> tuple[float, float, list[float]]:
-    """Agree, and learn numbers that one rank knows; the others give as many times -inf.
+    fact: float = -math.inf,
+) -> tuple[float, float, float]:
+    """Agree, and learn a number; the record has one length, whatever the collective.
+
+    Parameters
+    ----------
+    comm, terms, fault, value_range
+        As for `agree`.
+    fact : float
+        A number, -inf for none.
 
     Returns
     -------
-    (float, float, list of float)
-        The value range over all ranks, and the largest of each fact.
+    (float, float, float)
+        The value range over all ranks, and the largest number.
 
     Raises
     ------
@@ -105,14 +111,13 @@ def agree_with_facts(
     """
     low, high = value_range
     status = 0.0 if fault is None else float(comm.size - comm.rank)
-    record = array("d", (status, terms.key, -terms.key, -low, high))
-    record.extend(facts)
+    record = array("d", (status, terms.key, -terms.key, -low, high, fact))
     wait_until(comm.Iallreduce(MPI.IN_PLACE, record, MPI.MAX).Test)
     if record[0]:
         _raise_fault(comm, comm.size - int(record[0]), fault)
     if record[1] != -record[2]:
         _raise_difference(comm, terms.arguments)
-    return -record[3], record[4], list(record[5:])
+    return -record[3], record[4], record[5]
 
 
 def _raise_fault(comm: MPI.Intracomm, rank: int, fault: Exception | None) -> NoReturn:

@@ -74,6 +74,10 @@ class Link:
         if message.size:
             self._guarded(lambda: self._codec.decode(message, part))
 
+    def pack(self, messages: list[Bytes]) -> Bytes:
+        """Return the bundle of some messages."""
+        return self._guarded(lambda: pack(messages))
+
     def split(self, message: Bytes, count: int) -> list[Bytes]:
         """Return the messages of a bundle; all of a damaged one are failures."""
         try:
@@ -189,7 +193,8 @@ class Outbox:
         """Send the next message, or hold it until its bundle is full."""
         self._held.append(message)
         if len(self._held) == len(self._bundles[0]):
-            self._link.send(pack(self._held), self._dest, *self._bundles.popleft())
+            message = self._link.pack(self._held)
+            self._link.send(message, self._dest, *self._bundles.popleft())
             self._held = []
 
 

@@ -43,6 +43,8 @@ class Case:
         Holds it against the exact one.
     bound : float
         What is promised for the result; 0 for an exact one.
+    spoil : function
+        Fills the result's buffer with NaN before the call that is checked.
     labels : dict of str to value
         Values of the columns that only this collective has, such as "redop" or "root".
     """
@@ -53,6 +55,7 @@ class Case:
     others: dict[str, Callable[[], object]]
     check: Callable[[Array | None], Check]
     bound: float
+    spoil: Callable[[], None]
     labels: dict[str, Any] = field(default_factory=dict)
 
 
@@ -136,6 +139,7 @@ def _measure(
     calls = {"zccl": case.zccl, **case.others}
     times = alternate(comm, calls, args.iterations, args.warmup)
     own = times.pop("zccl")
+    case.spoil()
     result, info = case.zccl()
     wire = comm.allreduce(info.wire_nbytes, MPI.MAX)
     sent, plain = comm.allreduce(info.wire_nbytes), comm.allreduce(info.raw_wire_nbytes)

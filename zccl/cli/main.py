@@ -23,6 +23,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     info_parser = commands.add_parser("info", help="versions, MPI, options, environment")
     info_parser.set_defaults(run=info.run)
+    warmup_parser = commands.add_parser("warmup", help="compile all kernels, ahead of a job")
+    if argv[:1] == ["warmup"]:  # imports the kernels
+        from zccl.cli import warmup
+
+        warmup_parser.set_defaults(run=warmup.run)
     bench_parser = commands.add_parser(
         "bench", help="benchmarks", description="Benchmarks; start collectives with mpiexec."
     )

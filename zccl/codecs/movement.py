@@ -12,6 +12,8 @@ from zccl.codecs import tiles
 from zccl.codecs.places import Place
 from zccl.codecs.tiles import Body, Grid, tile_count
 from zccl.errors import StreamError
+from zccl.formats import RAW
+from zccl.kernels.cpu.checksum import words_checksum
 from zccl.typing import Array, Bytes
 
 HEAD_NBYTES = 16  # checksum and step
@@ -65,6 +67,7 @@ class MovementCodec:
             checksum, nbytes = body.checksum, body.nbytes
         else:
             message[HEAD_NBYTES : HEAD_NBYTES + nbytes] = values.view(np.uint8)
+            checksum = _plain_checksum(message[HEAD_NBYTES : HEAD_NBYTES + nbytes])
         struct.pack_into("<Qd", message.data, 0, _sealed(checksum, step), step)
         result = pool.take(HEAD_NBYTES + nbytes)
         result[:] = message[: result.size]
@@ -82,9 +85,10 @@ class MovementCodec:
         if not 0 <= step < float("inf"):
             raise StreamError(f"damaged message: grid step {step}")
         if not step:
-            if message.size != HEAD_NBYTES + n * self.itemsize or checksum:
+            plain = message[HEAD_NBYTES:]
+            if plain.size != n * self.itemsize or _plain_checksum(plain) != checksum:
                 raise StreamError(f"damaged message of {message.size} bytes")
-            self._place(part)[...] = message[HEAD_NBYTES:].view(self._dtype)
+            self._place(part)[...] = plain.view(self._dtype)
         else:
             if message.size < HEAD_NBYTES + 8 * tile_count(n):
                 raise StreamError(f"damaged message of {message.size} bytes")
@@ -95,6 +99,10 @@ class MovementCodec:
     def _split(self, message: Bytes, part: slice) -> tuple[Array, Array]:
         end = HEAD_NBYTES + 8 * tile_count(part.stop - part.start)
         return message[HEAD_NBYTES:end].view(np.uint64), message[end:].view(np.uint32)
+
+
+def _plain_checksum(plain: Bytes) -> int:
+    return int(words_checksum(plain.view(np.uint32), RAW))
 
 
 def _step_bits(step: float) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from zccl import pool
 from zccl.codecs.places import Place
+from zccl.errors import StreamError
 from zccl.ops import Op
 from zccl.typing import Array, Bytes
 
@@ -21,9 +23,9 @@ def reduce_plain(op: Op, a: Array, b: Array) -> Array:
     """
     with np.errstate(all="ignore"):
         if op in (Op.SUM, Op.AVG):
-            result = np.asarray(np.add(a, b))
+            result = _array(np.add(a, b))
         else:
-            result = np.asarray(np.maximum(a, b) if op is Op.MAX else np.minimum(a, b))
+            result = _array(np.maximum(a, b) if op is Op.MAX else np.minimum(a, b))
             if result.dtype.kind == "f":
                 zero = (a == 0) & (b == 0)
                 # Sums of zeros: -0 only from two of them. Minima: the same with all signs changed.
@@ -31,6 +33,11 @@ def reduce_plain(op: Op, a: Array, b: Array) -> Array:
         if result.dtype.kind in "fc":
             result[np.isnan(result)] = np.nan
     return result
+
+
+def _array(found: Any) -> Array:
+    """Return an array where NumPy made a scalar of one; device arrays stay where they are."""
+    return found if hasattr(found, "__cuda_array_interface__") else np.asarray(found)
 
 
 class PlainCodec:
@@ -66,7 +73,12 @@ class PlainCodec:
 
     def decode(self, message: Bytes, part: slice) -> None:
         """Put the elements of a message in their place."""
-        self._place(part)[...] = message.view(self._dtype)
+        self._place(part)[...] = self._elements(message, part)
+
+    def _elements(self, message: Bytes, part: slice) -> Array:
+        if message.size != self.max_nbytes(part):
+            raise StreamError(f"damaged message of {message.size} bytes")
+        return message.view(self._dtype)
 
 
 class PlainReduction(PlainCodec):
@@ -96,11 +108,11 @@ class PlainReduction(PlainCodec):
 
     def combine(self, a: Bytes, b: Bytes, part: slice) -> Bytes:
         """Reduce two messages of the same elements."""
-        return self._reduced(a.view(self._dtype), b.view(self._dtype))
+        return self._reduced(self._elements(a, part), self._elements(b, part))
 
     def add_own(self, message: Bytes, part: slice) -> Bytes:
         """Reduce a message and one's own elements."""
-        return self._reduced(message.view(self._dtype), self._source(part))
+        return self._reduced(self._elements(message, part), self._source(part))
 
     def _reduced(self, a: Array, b: Array) -> Bytes:
         start = time.perf_counter()
@@ -110,5 +122,5 @@ class PlainReduction(PlainCodec):
 
     def decode(self, message: Bytes, part: slice) -> None:
         """Put the elements of a message in their place."""
-        elements = message.view(self._dtype)
+        elements = self._elements(message, part)
         self._place(part)[...] = elements if self._divisor == 1.0 else elements / self._divisor

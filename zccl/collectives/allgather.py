@@ -12,9 +12,18 @@ from mpi4py import MPI
 from zccl.algorithms.primitives import Link, Steps
 from zccl.algorithms.recursive_doubling import recursive_doubling_allgather
 from zccl.algorithms.ring import ring_allgather
-from zccl.arrays import check_writeable, host_array
+from zccl.arrays import check_room, host_array
 from zccl.collectives.arguments import check_counts, check_own_count, own_slot
-from zccl.collectives.moving import Cutter, Movement, Route, Settings, counted, move, signature
+from zccl.collectives.moving import (
+    Cutter,
+    Movement,
+    Route,
+    Settings,
+    counted,
+    move,
+    signature,
+    whole,
+)
 from zccl.collectives.running import agreed, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
@@ -51,7 +60,7 @@ def allgather(
         `recvcounts` all have the same shape. With `MPI.IN_PLACE` it is already in its place in
         `recvbuf`.
     recvbuf : ndarray, optional
-        Filled with the result and returned: same dtype, any layout.
+        Filled with the result and returned: same dtype and size, any layout.
     recvcounts : sequence of int, optional
         Elements that each rank gives, the same on all ranks; the result is flat.
     comm : MPI.Intracomm, optional
@@ -110,43 +119,44 @@ def allgather(
     transport = communicator(comm)
     size, rank = transport.size, transport.rank
     settings = Settings("allgather", error_bound, mode, algorithm, stream, options)
-    arrays: list[Array] = []
+    array = np.empty(0)
     counts: list[int] = []
 
     def make() -> Movement:
-        in_place = sendbuf is MPI.IN_PLACE
-        array = own_slot(recvbuf, recvcounts, rank, size) if in_place else sendbuf
-        array = host_array(array, "sendbuf")
+        nonlocal array, counts
+        if sendbuf is MPI.IN_PLACE:
+            array = own_slot(recvbuf, recvcounts, rank, size)
+        else:
+            array = host_array(sendbuf, "sendbuf")
         if isinstance(recvbuf, np.ndarray) and np.may_share_memory(array, recvbuf):
             array = array.copy()
         if recvcounts is None:
-            counts.extend([array.size] * size)
+            counts = [array.size] * size
             shape: tuple[int, ...] = (size, *array.shape)
             found = signature(settings, dtype=array.dtype, shape=array.shape)
         else:
-            counts.extend(check_counts(recvcounts, "recvcounts", size, None))
+            counts = check_counts(recvcounts, "recvcounts", size, None)
             check_own_count(counts, "recvcounts", rank, array.size)
             shape = (sum(counts),)
             found = signature(settings, dtype=array.dtype, recvcounts=counts)
-        result = np.empty(shape, array.dtype) if recvbuf is None else recvbuf
-        check_writeable(result, "recvbuf", shape, array.dtype)
-        arrays.extend((array, result))
         source = Shares(array, [array.size], before=sum(counts[:rank]))
         call = Movement(found, source, array.dtype, transport)
-        call.target = Shares(result, counts)
+        result = np.empty(shape, array.dtype) if recvbuf is None else recvbuf
+        check_room(result, "recvbuf", shape, array.dtype)
+        call.fill(result, counts)
         return call
 
     call, low, high = agreed(transport, make)
-    array, result = arrays
     dtype = array.dtype
 
     def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
         return _ALGORITHMS[algorithm](link, cutter.rows(counts))
 
     def native(send: Bytes | None, into: Bytes | None) -> None:
-        transport.comm.Allgatherv([send, MPI.BYTE], counted(into, counts, dtype.itemsize))
+        transport.comm.Allgatherv(whole(send, dtype), counted(into, counts, dtype))
 
-    nbytes = sum(counts) * dtype.itemsize
-    route = Route(schedule, native, nbytes - nbytes // size)
-    told = move(transport, call, (low, high), dtype, array.nbytes, nbytes // size, route, start)
-    return (result, told) if return_info else result
+    share_nbytes = sum(counts) * dtype.itemsize // size
+    passed_on = (sum(counts) - counts[(rank + 1) % size]) * dtype.itemsize
+    route = Route(schedule, native, passed_on)
+    told = move(transport, call, (low, high), dtype, share_nbytes, lambda: None, route, start)
+    return (call.result, told) if return_info else call.result

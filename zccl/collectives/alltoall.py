@@ -11,10 +11,10 @@ from mpi4py import MPI
 
 from zccl.algorithms.pairwise import pairwise_alltoall
 from zccl.algorithms.primitives import Link, Steps
-from zccl.arrays import check_writeable, host_array
+from zccl.arrays import check_room, host_array
 from zccl.collectives.arguments import check_counts, rows_of
 from zccl.collectives.moving import Cutter, Movement, Route, Settings, counted, move, signature
-from zccl.collectives.running import agreed_with_facts, communicator, done_by_all
+from zccl.collectives.running import agreed_with_fact, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
 from zccl.typing import Array, Bytes
@@ -45,7 +45,7 @@ def alltoall(
         its first axis is the number of ranks, and all have the same shape. With `MPI.IN_PLACE` it
         is taken from `recvbuf`, and with counts each rank receives as much as it sends.
     recvbuf : ndarray, optional
-        Filled with the result and returned: same dtype, any layout.
+        Filled with the result and returned: same dtype and size, any layout.
     sendcounts : sequence of int, optional
         Elements of each rank's share of the flattened array; given on all ranks or on none.
     recvcounts : sequence of int, optional
@@ -102,35 +102,34 @@ def alltoall(
     transport = communicator(comm)
     size, rank = transport.size, transport.rank
     settings = Settings("alltoall", error_bound, mode, algorithm, stream, options)
-    given: list[Array] = []
+    array = np.empty(0)
     sent: list[int] = []
 
-    def make() -> tuple[Movement, list[float]]:
+    def make() -> tuple[Movement, float]:
+        nonlocal array, sent
         in_place = sendbuf is MPI.IN_PLACE
         if in_place and recvbuf is None:
             raise ValueError("recvbuf: got None, wanted the array, since sendbuf is MPI.IN_PLACE")
-        array = host_array(recvbuf if in_place else sendbuf, "sendbuf")
+        array = host_array(recvbuf, "recvbuf") if in_place else host_array(sendbuf, "sendbuf")
         if isinstance(recvbuf, np.ndarray) and np.may_share_memory(array, recvbuf):
             array = array.copy()
-        given.append(array)
         if sendcounts is not None:
-            sent.extend(check_counts(sendcounts, "sendcounts", size, array.size))
+            sent = check_counts(sendcounts, "sendcounts", size, array.size)
             found = signature(settings, dtype=array.dtype, counts="given")
         elif recvcounts is not None:
             raise ValueError("recvcounts: got counts, but sendcounts is None; give both")
         else:
-            sent.extend(rows_of(array.shape, "sendbuf", size))
+            sent = rows_of(array.shape, "recvbuf" if in_place else "sendbuf", size)
             found = signature(settings, dtype=array.dtype, shape=array.shape, counts="none")
-        return Movement(found, Shares(array, sent), array.dtype, transport), [float(array.nbytes)]
+        call = Movement(found, Shares(array, sent), array.dtype, transport)
+        return call, float(array.nbytes)
 
-    call, low, high, (nbytes,) = agreed_with_facts(transport, make, 1)
-    array = given[0]
+    call, low, high, nbytes = agreed_with_fact(transport, make)
     dtype = array.dtype
     received = np.array(sent, np.int64)
     if sendcounts is not None:
         transport.comm.Alltoall(MPI.IN_PLACE, received)
-    counts = received.tolist()
-    results: list[Array] = []
+    counts = [int(count) for count in received]
 
     def prepare() -> None:
         if recvcounts is not None:
@@ -139,22 +138,16 @@ def alltoall(
                 raise ValueError(f"recvcounts: got {wanted}, but the ranks send {counts}")
         shape = array.shape if sendcounts is None else (sum(counts),)
         result = np.empty(shape, dtype) if recvbuf is None else recvbuf
-        check_writeable(result, "recvbuf", shape, dtype)
-        call.target = Shares(result, counts)
-        results.append(result)
-
-    done_by_all(transport, prepare)
+        check_room(result, "recvbuf", shape, dtype)
+        call.fill(result, counts)
 
     def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
         return pairwise_alltoall(link, cutter.rows(sent), cutter.rows(counts))
 
     def native(send: Bytes | None, into: Bytes | None) -> None:
-        transport.comm.Alltoallv(
-            counted(send, sent, dtype.itemsize), counted(into, counts, dtype.itemsize)
-        )
+        transport.comm.Alltoallv(counted(send, sent, dtype), counted(into, counts, dtype))
 
+    share_nbytes = int(nbytes) // size
     route = Route(schedule, native, array.nbytes - sent[rank] * dtype.itemsize)
-    told = move(
-        transport, call, (low, high), dtype, array.nbytes, int(nbytes) // size, route, start
-    )
-    return (results[0], told) if return_info else results[0]
+    told = move(transport, call, (low, high), dtype, share_nbytes, prepare, route, start)
+    return (call.result, told) if return_info else call.result

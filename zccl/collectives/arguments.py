@@ -8,13 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
-
-def refuse_stream(stream: object) -> None:
-    """Raise ValueError when a stream was given for an array that is not on a GPU."""
-    if stream is not None:
-        raise ValueError(f"stream: got {stream!r}, wanted None: the array is not on a GPU")
+from zccl.arrays import host_array
+from zccl.typing import Array
 
 
 def check_root(root: object, size: int) -> int:
@@ -47,6 +43,8 @@ def check_counts(counts: Sequence[int], name: str, size: int, total: int | None)
         When there is not one for each rank, one is negative, or they do not add up to `total`.
     """
     try:
+        if not isinstance(counts, Sequence | np.ndarray):
+            raise TypeError
         found = [operator.index(count) for count in counts]
     except TypeError:
         raise TypeError(f"{name}: got {counts!r}, wanted a sequence of integers or None") from None
@@ -85,28 +83,34 @@ def check_own_count(counts: list[int], name: str, rank: int, count: int) -> None
         )
 
 
-def given_counts(comm: MPI.Intracomm, counts: Sequence[int] | None, root: int) -> list[int]:
-    """Return the counts that the root was given, on all ranks."""
-    known = np.zeros(comm.size, np.int64)
-    if comm.rank == root and counts is not None:
-        known[:] = counts
-    comm.Bcast(known, root)
-    return [int(count) for count in known]
+def check_same_counts(given: Sequence[int] | None, counts: list[int], name: str) -> None:
+    """Check counts that a rank gives though only the root need to.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When they are not the root's.
+    """
+    if given is not None and check_counts(given, name, len(counts), None) != counts:
+        raise ValueError(f"{name}: got {list(given)}, but the root has {counts}")
 
 
-def own_slot(recvbuf: Any, counts: Sequence[int] | None, rank: int, size: int) -> Any:
+def own_slot(recvbuf: Any, counts: Sequence[int] | None, rank: int, size: int) -> Array:
     """Return a rank's own share of an array for those of all, its input in place.
 
     Raises
     ------
+    TypeError
+        When `recvbuf` is no array.
     ValueError
-        When there is no such array, or it has no such share.
+        When it has no such share.
     """
     if recvbuf is None:
         raise ValueError("recvbuf: got None, wanted the array, since sendbuf is MPI.IN_PLACE")
+    array = host_array(recvbuf, "recvbuf")
     if counts is None:
-        rows_of(np.shape(recvbuf), "recvbuf", size)
-        return recvbuf[rank]
-    found = check_counts(counts, "recvcounts", size, np.size(recvbuf))
+        rows_of(array.shape, "recvbuf", size)
+        return array[rank]
+    found = check_counts(counts, "recvcounts", size, array.size)
     start = sum(found[:rank])
-    return np.reshape(recvbuf, -1)[start : start + found[rank]]
+    return array.reshape(-1)[start : start + found[rank]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -10,11 +11,11 @@ from mpi4py import MPI
 
 from zccl.algorithms.binomial import binomial_bcast, scatter_allgather_bcast
 from zccl.algorithms.primitives import Link, Steps
-from zccl.arrays import check_writeable, host_array
+from zccl.arrays import check_room, host_array
 from zccl.collectives.arguments import check_root
-from zccl.collectives.layout import FACTS, Layout
-from zccl.collectives.moving import Cutter, Movement, Route, Settings, move, signature
-from zccl.collectives.running import agreed_with_facts, communicator, done_by_all
+from zccl.collectives.layout import Layout, shared_layout
+from zccl.collectives.moving import Cutter, Movement, Route, Settings, move, signature, whole
+from zccl.collectives.running import agreed, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
 from zccl.typing import Array, Bytes
@@ -101,41 +102,38 @@ def bcast(
     start = time.perf_counter()
     transport = communicator(comm)
     settings = Settings("bcast", error_bound, mode, algorithm, stream, options)
+    layout: Layout | None = None
 
-    def make() -> tuple[Movement, list[float]]:
+    def make() -> Movement:
+        nonlocal layout
         found = signature(settings, root=check_root(root, transport.size))
         if transport.rank != root:
-            return Movement(found, None, None, transport), []
+            return Movement(found, None, None, transport)
         array = host_array(buf, "buf")
-        if found.options.replace_root:
-            check_writeable(buf, "buf", array.shape, array.dtype)
+        layout = Layout(array.dtype, array.shape)
         call = Movement(found, Shares(array, [array.size]), array.dtype, transport)
-        return call, Layout(array.dtype, array.shape).facts()
+        call.result = buf
+        return call
 
-    call, low, high, facts = agreed_with_facts(transport, make, FACTS)
-    dtype, shape, _ = Layout.of(facts)
-    is_root = transport.rank == root
-    fills = not is_root or call.signature.options.replace_root
-    results: list[Array] = []
+    call, low, high = agreed(transport, make)
+    top = check_root(root, transport.size)
+    dtype, shape = shared_layout(transport.comm, layout, top)
+    count = math.prod(shape)
+    fills = transport.rank != top or call.signature.options.replace_root
 
     def prepare() -> None:
-        result = np.empty(shape, dtype) if buf is None else buf
         if fills:
-            check_writeable(result, "buf", shape, dtype)
-            call.target = Shares(result, [result.size])
-        results.append(result)
-
-    done_by_all(transport, prepare)
+            result = np.empty(shape, dtype) if buf is None else buf
+            check_room(result, "buf", shape, dtype)
+            call.fill(result, [count])
 
     def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
-        chunks = cutter.chunks(results[0].size)
-        return _ALGORITHMS[algorithm](link, chunks, root, decode_root=fills)
+        return _ALGORITHMS[algorithm](link, cutter.chunks(count), top, decode_root=fills)
 
     def native(send: Bytes | None, into: Bytes | None) -> None:
-        buffer = send if is_root else into
-        transport.comm.Bcast([buffer, MPI.BYTE], root)
+        transport.comm.Bcast(whole(send if transport.rank == top else into, dtype), top)
 
-    nbytes = results[0].nbytes
-    route = Route(schedule, native, nbytes if is_root else 0)
-    told = move(transport, call, (low, high), dtype, nbytes, nbytes, route, start)
-    return (results[0], told) if return_info else results[0]
+    nbytes = count * dtype.itemsize
+    route = Route(schedule, native, nbytes if transport.rank == top else 0)
+    told = move(transport, call, (low, high), dtype, nbytes, prepare, route, start)
+    return (call.result, told) if return_info else call.result

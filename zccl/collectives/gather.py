@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -12,16 +13,26 @@ from mpi4py import MPI
 from zccl.algorithms.agreement import Terms, agree
 from zccl.algorithms.binomial import binomial_gather
 from zccl.algorithms.primitives import Link, Steps
-from zccl.arrays import check_writeable, host_array
+from zccl.arrays import check_room, host_array
 from zccl.collectives.arguments import (
     check_counts,
     check_own_count,
     check_root,
-    given_counts,
+    check_same_counts,
     own_slot,
 )
-from zccl.collectives.moving import Cutter, Movement, Route, Settings, counted, move, signature
-from zccl.collectives.running import agreed_with_facts, communicator, done_by_all
+from zccl.collectives.layout import shared_counts
+from zccl.collectives.moving import (
+    Cutter,
+    Movement,
+    Route,
+    Settings,
+    counted,
+    move,
+    signature,
+    whole,
+)
+from zccl.collectives.running import agreed_with_fact, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
 from zccl.typing import Array, Bytes
@@ -53,7 +64,8 @@ def gather(
         `recvcounts` all have the same shape. With `MPI.IN_PLACE` the root's is already in its place
         in `recvbuf`.
     recvbuf : ndarray, optional
-        At the root filled with the result and returned: same dtype, any layout. Ignored elsewhere.
+        At the root filled with the result and returned: same dtype and size, any layout. Ignored
+        elsewhere.
     recvcounts : sequence of int, optional
         Elements that each rank gives; the result is flat. Needed at the root only.
     root : int
@@ -115,56 +127,52 @@ def gather(
     transport = communicator(comm)
     size, rank = transport.size, transport.rank
     settings = Settings("gather", error_bound, mode, algorithm, stream, options)
-    given: list[Array] = []
+    array = np.empty(0)
+    counts: list[int] | None = None
 
-    def make() -> tuple[Movement, list[float]]:
+    def make() -> tuple[Movement, float]:
+        nonlocal array, counts
         top = check_root(root, size)
-        array = sendbuf
         if sendbuf is MPI.IN_PLACE:
             if rank != top:
                 raise ValueError("sendbuf: MPI.IN_PLACE is for the root only")
             array = own_slot(recvbuf, recvcounts, rank, size)
-        array = host_array(array, "sendbuf")
+        else:
+            array = host_array(sendbuf, "sendbuf")
         if isinstance(recvbuf, np.ndarray) and np.may_share_memory(array, recvbuf):
             array = array.copy()
-        given.append(array)
         found = signature(settings, root=top, dtype=array.dtype)
         if rank == top and recvcounts is not None:
-            check_counts(recvcounts, "recvcounts", size, None)
+            counts = check_counts(recvcounts, "recvcounts", size, None)
         call = Movement(found, Shares(array, [array.size]), array.dtype, transport)
-        return call, [float(recvcounts is not None)] if rank == top else []
+        return call, float(recvcounts is not None) if rank == top else -math.inf
 
-    call, low, high, (flat,) = agreed_with_facts(transport, make, 1)
-    array = given[0]
+    call, low, high, flat = agreed_with_fact(transport, make)
+    top = check_root(root, size)
     dtype = array.dtype
     if flat:
-        counts = given_counts(transport.comm, recvcounts, root)
+        shares = shared_counts(transport.comm, counts, top)
     else:
         agree(transport.comm, Terms.of({"shape": str(array.shape)}))
-        counts = [array.size] * size
-    results: list[Array] = []
+        shares = [array.size] * size
 
     def prepare() -> None:
-        check_own_count(counts, "recvcounts", rank, array.size)
-        call.source = Shares(array, [array.size], before=sum(counts[:rank]))
-        if rank != root:
-            return
-        shape = (sum(counts),) if flat else (size, *array.shape)
-        result = np.empty(shape, dtype) if recvbuf is None else recvbuf
-        check_writeable(result, "recvbuf", shape, dtype)
-        call.target = Shares(result, counts)
-        results.append(result)
-
-    done_by_all(transport, prepare)
+        check_same_counts(recvcounts, shares, "recvcounts")
+        check_own_count(shares, "recvcounts", rank, array.size)
+        call.source = Shares(array, [array.size], before=sum(shares[:rank]))
+        if rank == top:
+            shape = (sum(shares),) if flat else (size, *array.shape)
+            result = np.empty(shape, dtype) if recvbuf is None else recvbuf
+            check_room(result, "recvbuf", shape, dtype)
+            call.fill(result, shares)
 
     def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
-        return binomial_gather(link, cutter.rows(counts), root)
+        return binomial_gather(link, cutter.rows(shares), top)
 
     def native(send: Bytes | None, into: Bytes | None) -> None:
-        transport.comm.Gatherv([send, MPI.BYTE], counted(into, counts, dtype.itemsize), root)
+        transport.comm.Gatherv(whole(send, dtype), counted(into, shares, dtype), top)
 
-    nbytes = sum(counts) * dtype.itemsize
-    route = Route(schedule, native, 0 if rank == root else array.nbytes)
-    told = move(transport, call, (low, high), dtype, array.nbytes, nbytes // size, route, start)
-    result = results[0] if results else None
-    return (result, told) if return_info else result
+    share_nbytes = sum(shares) * dtype.itemsize // size
+    route = Route(schedule, native, 0 if rank == top else array.nbytes)
+    told = move(transport, call, (low, high), dtype, share_nbytes, prepare, route, start)
+    return (call.result, told) if return_info else call.result

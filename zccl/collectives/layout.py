@@ -1,16 +1,15 @@
-"""Dtype and shape of the root's array as numbers, for the ranks that do not know them."""
+"""Dtype, shape and counts of the root's array, for the ranks that do not know them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from mpi4py import MPI
 
 from zccl.formats import DTYPE_CODES
 
 MAX_DIMS = 64  # NumPy's own limit
-FACTS = 3 + MAX_DIMS
 
 _DTYPES = list(DTYPE_CODES)
 
@@ -20,15 +19,25 @@ class Layout(NamedTuple):
 
     dtype: np.dtype
     shape: tuple[int, ...]
-    counted: bool = False  # whether the root gave counts
 
-    def facts(self) -> list[float]:
-        """Return it as `FACTS` numbers."""
-        numbers = [_DTYPES.index(self.dtype), int(self.counted), len(self.shape), *self.shape]
-        return [float(number) for number in numbers] + [0.0] * (FACTS - len(numbers))
 
-    @classmethod
-    def of(cls, facts: Sequence[float]) -> Layout:
-        """Return what such numbers say."""
-        code, counted, dims, *shape = map(int, facts)
-        return cls(_DTYPES[code], tuple(shape[:dims]), bool(counted))
+def shared_layout(comm: MPI.Intracomm, layout: Layout | None, root: int) -> Layout:
+    """Return the root's layout on all ranks."""
+    numbers = np.zeros(2 + MAX_DIMS, np.int64)
+    if comm.rank == root:
+        assert layout is not None
+        numbers[:2] = _DTYPES.index(layout.dtype), len(layout.shape)
+        numbers[2 : 2 + len(layout.shape)] = layout.shape
+    comm.Bcast(numbers, root)
+    code, dims, *shape = numbers.tolist()
+    return Layout(_DTYPES[code], tuple(shape[:dims]))
+
+
+def shared_counts(comm: MPI.Intracomm, counts: list[int] | None, root: int) -> list[int]:
+    """Return the root's counts on all ranks."""
+    known = np.zeros(comm.size, np.int64)
+    if comm.rank == root:
+        assert counts is not None
+        known[:] = counts
+    comm.Bcast(known, root)
+    return [int(count) for count in known]

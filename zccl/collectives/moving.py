@@ -15,17 +15,25 @@ from zccl import errorbound
 from zccl.algorithms.agreement import NO_RANGE, Terms
 from zccl.algorithms.primitives import Link, Steps
 from zccl.algorithms.protocols import Codec
-from zccl.arrays import value_dtype
+from zccl.arrays import fill_number, refuse_stream, value_dtype
 from zccl.codecs.movement import MovementCodec
 from zccl.codecs.places import Nowhere, Place
 from zccl.codecs.plain import PlainCodec
 from zccl.codecs.ranges import finite_range
 from zccl.codecs.tiles import Grid
-from zccl.collectives.arguments import refuse_stream
 from zccl.collectives.grids import movement_grid
-from zccl.collectives.running import NO_GRID, Decision, Traffic, announce, info, run_schedule
+from zccl.collectives.running import (
+    NO_GRID,
+    Decision,
+    Traffic,
+    announce,
+    done_by_all,
+    info,
+    run_schedule,
+)
 from zccl.collectives.shares import Shares, components
 from zccl.config import cpu_threads, overrides
+from zccl.info import Info
 from zccl.options import Options, effective_options
 from zccl.plan import Plan, check_algorithm, chunk_parts, own_plan, row_parts, settled_plan
 from zccl.transport.mpi import MpiTransport
@@ -54,10 +62,9 @@ class Signature:
     options: Options
     terms: Terms
 
-    @property
-    def fill(self) -> float:
-        """The named fill value; NaN for none."""
-        return math.nan if self.options.fill_value is None else self.options.fill_value
+    def fill(self, dtype: np.dtype) -> float:
+        """Return the named fill value as an array of this dtype has it; NaN for none."""
+        return fill_number(self.options.fill_value, dtype)
 
     def codable(self, dtype: np.dtype) -> bool:
         """Whether values of arrays of this dtype may be quantised."""
@@ -109,6 +116,13 @@ class Movement:
         Of the array; None where only the root knows yet.
     transport : MpiTransport
         Of the communicator.
+
+    Attributes
+    ----------
+    result : ndarray or None
+        What the call returns.
+    target : Shares or None
+        Where to put what comes; None for nothing.
     """
 
     def __init__(
@@ -121,41 +135,47 @@ class Movement:
         self.signature = signature
         self.source = source
         self.target: Shares | None = None
+        self.result: Array | None = None
         self._ends = NO_RANGE
         self._values: Array | None = None
         if source is not None and dtype is not None and signature.codable(dtype):
             if signature.settled(dtype, transport) is None:
                 self._values = source.values()
                 threads = cpu_threads(transport.local_size)
-                self._ends = finite_range(self._values, signature.fill, threads)
+                self._ends = finite_range(self._values, signature.fill(dtype), threads)
 
     def value_ends(self) -> tuple[float, float]:
         """Return the smallest and largest finite value here."""
         return self._ends
 
-    def codec(self, decision: Decision, dtype: np.dtype, threads: int) -> Codec:
-        """Return the codec: of values where there is a grid, else of plain elements."""
-        s = self.signature
+    def fill(self, result: Array, counts: list[int], before: int = 0) -> None:
+        """Name the array to fill and return, with shares of so many elements."""
+        self.result = result
+        self.target = Shares(result, counts, before)
+
+    def codec(self, decision: Decision, dtype: np.dtype, threads: int) -> tuple[Codec, Grid]:
+        """Return the codec, of values where there is a grid, else of elements; and its grid."""
         place: Place = Nowhere()
         given: Place = Nowhere()
-        if not decision.grid.step:
+        grid = decision.grid
+        if not grid.step:
             if self.source is not None:
                 given = self.source.place(self.source.elements())
             if self.target is not None:
                 place = self.target.place(self.target.elements_target())
-            return PlainCodec(given, place, dtype)
-        grid = decision.grid
+            return PlainCodec(given, place, dtype), grid
         if self.source is not None:
             assert self._values is not None
             given = self.source.place(self._values)
+            fill = self.signature.fill(dtype)
             grid = movement_grid(
-                self._values, decision.promised, self._ends, s.fill, half=dtype == np.float16
+                self._values, decision.promised, self._ends, fill, half=dtype == np.float16
             )
         if self.target is not None:
             place = self.target.place(self.target.values_target())
         values = value_dtype(dtype)
         assert values is not None
-        return MovementCodec(given, place, values, grid, threads)
+        return MovementCodec(given, place, values, grid, threads), grid
 
     def native_buffers(self) -> tuple[Bytes | None, Bytes | None]:
         """Return what to send and where to receive, as bytes."""
@@ -205,32 +225,67 @@ def move(
     call: Movement,
     ends: tuple[float, float],
     dtype: np.dtype,
-    nbytes: int,
     share_nbytes: int,
+    prepare: Callable[[], None],
     route: Route,
     start: float,
-) -> Any:
-    """Move the data of a call whose arguments are agreed on; returns what happened."""
-    at = time.perf_counter()
+) -> Info:
+    """Move the data of a call whose arguments are agreed on.
+
+    Parameters
+    ----------
+    transport, call : MpiTransport, Movement
+        Of this rank.
+    ends : (float, float)
+        The value range over all ranks.
+    dtype : dtype
+        Of the array.
+    share_nbytes : int
+        Uncompressed bytes by which an algorithm is chosen.
+    prepare : function
+        Checks and allocates what depends on the other ranks; what it raises is raised on all.
+    route : Route
+        How data gets where it belongs.
+    start : float
+        Clock time when the call began.
+
+    Returns
+    -------
+    Info
+        How it went; `call.result` is there.
+    """
     s = call.signature
     decision = _decide(s, transport, ends, dtype, share_nbytes)
+    ready: dict[str, Any] = {}
+
+    def get_ready() -> None:
+        prepare()
+        if decision.plan.algorithm == "native":
+            ready["buffers"] = call.native_buffers()
+        else:
+            threads = cpu_threads(transport.local_size)
+            ready["codec"], ready["grid"] = call.codec(decision, dtype, threads)
+
+    done_by_all(transport, get_ready)
     announce(transport, decision.plan, s.terms)
+    at = time.perf_counter()
     if decision.plan.algorithm == "native":
-        route.native(*call.native_buffers())
+        route.native(*ready["buffers"])
         sent = route.native_nbytes
         traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
     else:
-        codec = call.codec(decision, dtype, cpu_threads(transport.local_size))
+        codec = ready["codec"]
         link = Link(transport, codec)
-        coded = decision.grid.step > 0
         cutter = Cutter(
-            components(dtype) if coded else 1, codec.itemsize, s.options.segment_nbytes,
-            transport.size,
+            components(dtype) if decision.grid.step else 1, codec.itemsize,
+            s.options.segment_nbytes, transport.size,
         )  # fmt: skip
         steps = route.schedule(decision.plan.algorithm, link, cutter)
         traffic = run_schedule(transport, link, codec, steps)
+        decision = decision._replace(grid=ready["grid"])
     if call.target is not None:
         call.target.deliver()
+    nbytes = 0 if call.source is None else call.source.nbytes
     return info(s.collective, decision, nbytes, traffic, start, at)
 
 
@@ -250,11 +305,25 @@ def _decide(
     if values is None or not s.error_bound:
         return Decision(plan, NO_GRID, 0.0)
     bound = errorbound.absolute_bound(s.error_bound, s.mode, *ends)
-    grid = Grid(errorbound.grid_step(bound, values), bound, fill=s.fill)
+    grid = Grid(errorbound.grid_step(bound, values), bound)
     return Decision(plan, grid, bound)
 
 
-def counted(buffer: Bytes | None, counts: list[int], itemsize: int) -> Any:
+# MPI's types of so many bytes: moving elements by them keeps counts small.
+_TYPES = {
+    1: MPI.BYTE,
+    2: MPI.UINT16_T,
+    4: MPI.UINT32_T,
+    8: MPI.UINT64_T,
+    16: MPI.C_DOUBLE_COMPLEX,
+}
+
+
+def whole(buffer: Bytes | None, dtype: np.dtype) -> Any:
+    """Return a message of all elements of a buffer, as MPI's calls take it."""
+    return None if buffer is None else [buffer, _TYPES[dtype.itemsize]]
+
+
+def counted(buffer: Bytes | None, counts: list[int], dtype: np.dtype) -> Any:
     """Return a message of shares of so many elements, as MPI's calls with counts take it."""
-    sizes = [count * itemsize for count in counts]
-    return None if buffer is None else [buffer, sizes, MPI.BYTE]
+    return None if buffer is None else [buffer, counts, _TYPES[dtype.itemsize]]

@@ -85,7 +85,8 @@ def reduce(
     -------
     ndarray or None
         The result at the root, `recvbuf` if that was given; None elsewhere. Its bits are those of
-        `allreduce`.
+        `allreduce`, except where tiles are so full of escapes that they travel raw: those are
+        summed in the order of the algorithm.
     Info
         Only with `return_info=True`.
 

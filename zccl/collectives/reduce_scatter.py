@@ -77,7 +77,8 @@ def reduce_scatter(
     -------
     ndarray
         The share, 1-D, or `recvbuf` if that was given; a view of its beginning with `MPI.IN_PLACE`.
-        Its bits are those of the same elements of `allreduce`.
+        Its bits are those of the same elements of `allreduce`, except in tiles so full of escapes
+        that they travel raw: those are summed in the order of the algorithm.
     Info
         Only with `return_info=True`.
 

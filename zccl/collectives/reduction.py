@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,16 +12,18 @@ from zccl import errorbound
 from zccl.algorithms.agreement import NO_RANGE, Terms
 from zccl.arrays import (
     check_writeable,
+    fill_number,
     from_values,
     host_array,
     is_plain,
+    refuse_stream,
     same_memory,
     to_values,
     value_dtype,
     values_target,
 )
 from zccl.codecs.ranges import finite_range
-from zccl.collectives.arguments import check_counts, check_root, refuse_stream
+from zccl.collectives.arguments import check_counts, check_root
 from zccl.config import cpu_threads, overrides
 from zccl.ops import Op
 from zccl.options import Options, effective_options
@@ -81,6 +82,8 @@ class Signature:
         Whether that is a row of values.
     codable : bool
         Whether values may be quantised: a positive bound and a floating dtype.
+    fill : float
+        The named fill value; NaN for none.
     terms : Terms
         All of it in words.
     given_op : Op or MPI.Op
@@ -100,19 +103,17 @@ class Signature:
     dtype: np.dtype
     componentwise: bool
     codable: bool
+    fill: float
     terms: Terms
     given_op: Op | MPI.Op
 
-    @property
-    def fill(self) -> float:
-        """The named fill value; NaN for none."""
-        return math.nan if self.options.fill_value is None else self.options.fill_value
-
     def settled(self, size: int, one_node: bool) -> Plan | None:
         """Return the plan where it does not depend on the values."""
+        # MPI alone keeps the order that an operation which is not commutative needs.
+        ordered = not isinstance(self.op, Op) and not self.op.Is_commutative()
         return settled_plan(
             self.algorithm, self.nbytes, size, codable=self.codable,
-            exact=self.error_bound == 0, one_node=one_node,
+            exact=self.error_bound == 0 and not ordered, one_node=one_node,
             reproducible=self.options.reproducible,
         )  # fmt: skip
 
@@ -130,16 +131,18 @@ def forget() -> None:
 def signature(settings: Settings, array: Array, size: int) -> Signature:
     """Check the arguments of a reduction of `array` over `size` ranks; raises what is wrong."""
     collective, op, bound, mode, algorithm, stream, options, root, counts = settings
+    if counts is not None or stream is not None:
+        return _check(settings, array, size)
     key = (
-        collective, id(op), bound, type(bound), mode, algorithm, options, root, type(root), counts,
+        collective, id(op), bound, type(bound), mode, algorithm, options, root, type(root),
         array.dtype, array.shape, size,
     )  # fmt: skip
     try:
         found = _known.get(key)
-    except TypeError:  # a list of counts, or something unhashable, which the checks will name
+    except TypeError:  # something unhashable, which the checks will name
         return _check(settings, array, size)
     # A freed operation is still the same object, but another one in value.
-    if found is None or found.given_op is not op or op == MPI.OP_NULL or stream is not None:
+    if found is None or found.given_op is not op or op == MPI.OP_NULL:
         found = _check(settings, array, size)
         if len(_known) >= MAX_KNOWN:
             _known.clear()
@@ -182,7 +185,8 @@ def _check(settings: Settings, array: Array, size: int) -> Signature:
         settings.collective, known, _MPI_OPS[known] if isinstance(known, Op) else known,
         bound, settings.mode, algorithm, options, root, shares, array.nbytes,
         values if values is not None and componentwise else array.dtype, componentwise,
-        values is not None and bool(bound), Terms.of(arguments), settings.op,
+        values is not None and bool(bound), fill_number(options.fill_value, array.dtype),
+        Terms.of(arguments), settings.op,
     )  # fmt: skip
 
 

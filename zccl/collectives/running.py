@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar
 
 from mpi4py import MPI
 
-from zccl.algorithms.agreement import NO_RANGE, NO_TERMS, Terms, agree, agree_with_facts
+from zccl.algorithms.agreement import NO_RANGE, NO_TERMS, Terms, agree, agree_with_fact
 from zccl.algorithms.primitives import Link, Steps, run
 from zccl.algorithms.protocols import Codec
 from zccl.codecs.tiles import Grid
@@ -76,28 +76,26 @@ def agreed(transport: MpiTransport, make: Callable[[], AnyCall]) -> tuple[AnyCal
         What `make` raised on the lowest faulty rank, on all ranks; ValueError where arguments
         differ.
     """
-    call, low, high, _ = agreed_with_facts(transport, lambda: (make(), ()), 0)
+    call, low, high, _ = agreed_with_fact(transport, lambda: (make(), -math.inf))
     return call, low, high
 
 
-def agreed_with_facts(
-    transport: MpiTransport, make: Callable[[], tuple[AnyCall, Sequence[float]]], count: int
-) -> tuple[AnyCall, float, float, list[float]]:
-    """Do as `agreed`, and learn so many numbers that one rank knows: elsewhere they are empty."""
+def agreed_with_fact(
+    transport: MpiTransport, make: Callable[[], tuple[AnyCall, float]]
+) -> tuple[AnyCall, float, float, float]:
+    """Do as `agreed`, and learn the largest of the numbers that `make` gives, -inf for none."""
     call: AnyCall | None = None
     fault: Exception | None = None
     terms = NO_TERMS
     ends = NO_RANGE
-    facts: Sequence[float] = ()
+    fact = -math.inf
     try:
-        call, facts = make()
+        call, fact = make()
         terms = call.signature.terms
         ends = call.value_ends()
     except Exception as error:
         fault = error
-    low, high, known = agree_with_facts(
-        transport.comm, terms, fault, ends, facts or (-math.inf,) * count
-    )
+    low, high, known = agree_with_fact(transport.comm, terms, fault, ends, fact)
     assert call is not None  # else there was a fault
     return call, low, high, known
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +12,20 @@ from mpi4py import MPI
 
 from zccl.algorithms.binomial import binomial_scatter
 from zccl.algorithms.primitives import Link, Steps
-from zccl.arrays import check_writeable, host_array
-from zccl.collectives.arguments import check_counts, check_root, given_counts, rows_of
-from zccl.collectives.layout import FACTS, Layout
-from zccl.collectives.moving import Cutter, Movement, Route, Settings, counted, move, signature
-from zccl.collectives.running import agreed_with_facts, communicator, done_by_all
+from zccl.arrays import check_room, host_array
+from zccl.collectives.arguments import check_counts, check_root, check_same_counts, rows_of
+from zccl.collectives.layout import Layout, shared_counts, shared_layout
+from zccl.collectives.moving import (
+    Cutter,
+    Movement,
+    Route,
+    Settings,
+    counted,
+    move,
+    signature,
+    whole,
+)
+from zccl.collectives.running import agreed_with_fact, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
 from zccl.typing import Array, Bytes
@@ -46,8 +56,9 @@ def scatter(
         At the root the array to share out: layout, byte order and dtype as for `allreduce`, and
         bool. Without `sendcounts` its first axis is the number of ranks. Ignored elsewhere.
     recvbuf : ndarray or MPI.IN_PLACE, optional
-        Filled with this rank's share and returned: same dtype, any layout. With `MPI.IN_PLACE` the
-        root leaves its own share where it is and gets a view of it.
+        Filled with this rank's share and returned: same dtype and size, any layout. With
+        `MPI.IN_PLACE` the root leaves its own share where it is; what is returned there is a view
+        of it where the array is contiguous and of native byte order, else a copy.
     sendcounts : sequence of int, optional
         Elements of each rank's share of the flattened array. Needed at the root only.
     root : int
@@ -107,60 +118,53 @@ def scatter(
     transport = communicator(comm)
     size, rank = transport.size, transport.rank
     settings = Settings("scatter", error_bound, mode, algorithm, stream, options)
-    sent: list[Array] = []
+    stays = recvbuf is MPI.IN_PLACE
+    sent: Array | None = None
+    counts: list[int] | None = None
 
-    def make() -> tuple[Movement, list[float]]:
+    def make() -> tuple[Movement, float]:
+        nonlocal sent, counts
         found = signature(settings, root=check_root(root, size))
-        if recvbuf is MPI.IN_PLACE and rank != root:
+        if stays and rank != root:
             raise ValueError("recvbuf: MPI.IN_PLACE is for the root only")
         if rank != root:
-            return Movement(found, None, None, transport), []
-        array = host_array(sendbuf, "sendbuf")
+            return Movement(found, None, None, transport), -math.inf
+        sent = host_array(sendbuf, "sendbuf")
         if sendcounts is None:
-            counts = rows_of(array.shape, "sendbuf", size)
+            counts = rows_of(sent.shape, "sendbuf", size)
         else:
-            counts = check_counts(sendcounts, "sendcounts", size, array.size)
-        if isinstance(recvbuf, np.ndarray) and np.may_share_memory(array, recvbuf):
-            array = array.copy()
-        sent.append(array)
-        layout = Layout(array.dtype, array.shape, sendcounts is not None)
-        return Movement(found, Shares(array, counts), array.dtype, transport), layout.facts()
+            counts = check_counts(sendcounts, "sendcounts", size, sent.size)
+        if isinstance(recvbuf, np.ndarray) and np.may_share_memory(sent, recvbuf):
+            sent = sent.copy()
+        call = Movement(found, Shares(sent, counts), sent.dtype, transport)
+        return call, float(sendcounts is not None)
 
-    call, low, high, facts = agreed_with_facts(transport, make, FACTS)
-    dtype, shape, flat = Layout.of(facts)
-    if flat:
-        counts = given_counts(transport.comm, sendcounts, root)
-    else:
-        counts = rows_of(shape, "sendbuf", size)
-    stays = recvbuf is MPI.IN_PLACE
-    results: list[Array] = []
+    call, low, high, flat = agreed_with_fact(transport, make)
+    top = check_root(root, size)
+    layout = None if sent is None else Layout(sent.dtype, sent.shape)
+    dtype, shape = shared_layout(transport.comm, layout, top)
+    shares = shared_counts(transport.comm, counts, top)
 
     def prepare() -> None:
-        if flat and sendcounts is not None and rank != root:
-            check_counts(sendcounts, "sendcounts", size, sum(counts))
-        first = sum(counts[:rank])
-        mine = (counts[rank],) if flat else shape[1:]
-        if stays:
-            share = sent[0].reshape(-1)[first : first + counts[rank]]
-            results.append(share.reshape(mine))
+        check_same_counts(sendcounts, shares, "sendcounts")
+        first = sum(shares[:rank])
+        mine = (shares[rank],) if flat else shape[1:]
+        if sent is not None and stays:
+            call.result = sent.reshape(-1)[first : first + shares[rank]].reshape(mine)
             return
         result = np.empty(mine, dtype) if recvbuf is None else recvbuf
-        check_writeable(result, "recvbuf", mine, dtype)
-        call.target = Shares(result, [result.size], before=first)
-        results.append(result)
-
-    done_by_all(transport, prepare)
+        check_room(result, "recvbuf", mine, dtype)
+        call.fill(result, [shares[rank]], before=first)
 
     def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
-        return binomial_scatter(link, cutter.rows(counts), root, decode_root=not stays)
+        return binomial_scatter(link, cutter.rows(shares), top, decode_root=not stays)
 
     def native(send: Bytes | None, into: Bytes | None) -> None:
-        message = counted(send, counts, dtype.itemsize)
-        own = MPI.IN_PLACE if stays else [into, MPI.BYTE]
-        transport.comm.Scatterv(message, own, root)
+        own = MPI.IN_PLACE if stays else whole(into, dtype)
+        transport.comm.Scatterv(counted(send, shares, dtype), own, top)
 
-    nbytes = sum(counts) * dtype.itemsize
-    others = nbytes - counts[root] * dtype.itemsize
-    route = Route(schedule, native, others if rank == root else 0)
-    told = move(transport, call, (low, high), dtype, nbytes, nbytes // size, route, start)
-    return (results[0], told) if return_info else results[0]
+    share_nbytes = sum(shares) * dtype.itemsize // size
+    others = (sum(shares) - shares[top]) * dtype.itemsize
+    route = Route(schedule, native, others if rank == top else 0)
+    told = move(transport, call, (low, high), dtype, share_nbytes, prepare, route, start)
+    return (call.result, told) if return_info else call.result

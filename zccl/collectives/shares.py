@@ -33,6 +33,11 @@ class Shares:
         self._before = before
         self._target: Array | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return int(self._array.nbytes)
+
     def elements(self) -> Array:
         """Return the elements to read, contiguous."""
         return np.ascontiguousarray(self._array).reshape(-1)

@@ -72,6 +72,7 @@ def allreduce(comm: MPI.Intracomm, args: argparse.Namespace) -> int:
             },
             lambda result: check_reduction(comm, source, result, op, bound),
             bound,
+            partial(own.fill, np.nan),
             {"redop": args.op},
         )
 

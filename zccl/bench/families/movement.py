@@ -21,23 +21,27 @@ from zccl.typing import Array
 
 
 class _Calls(NamedTuple):
-    """A call of zccl without its keywords, MPI's own, what this rank sends, where MPI's puts it."""
+    """A call of zccl without its keywords, MPI's own, what this rank sends, where results go."""
 
     own: Callable[..., Any]
     plain: Callable[[], object]
     source: Array | None
     native: Array | None
+    result: Array | None
 
 
 _Make = Callable[[MPI.Intracomm, int, Callable[[int], Array], int], _Calls]
 
 
 def _bcast(comm: MPI.Intracomm, root: int, part: Callable[[int], Array], count: int) -> _Calls:
-    native = part(root)
-    buffer = native.copy()
-    source = native.copy() if comm.rank == root else None
+    source = part(root)
+    native, buffer = source.copy(), source.copy()
+    at_root = comm.rank == root
+    if not at_root:
+        native.fill(np.nan)
     plain = partial(comm.Bcast, native, root)
-    return _Calls(partial(zccl.bcast, buffer, root, comm), plain, source, native)
+    own = partial(zccl.bcast, buffer, root, comm)
+    return _Calls(own, plain, source if at_root else None, native, None if at_root else buffer)
 
 
 def _scatter(comm: MPI.Intracomm, root: int, part: Callable[[int], Array], count: int) -> _Calls:
@@ -47,7 +51,7 @@ def _scatter(comm: MPI.Intracomm, root: int, part: Callable[[int], Array], count
     result, native = np.empty_like(part(0)), np.empty_like(part(0))
     plain = partial(comm.Scatter, everything, native, root)
     own = partial(zccl.scatter, everything, result, None, root, comm)
-    return _Calls(own, plain, everything, native)
+    return _Calls(own, plain, everything, native, result)
 
 
 def _gather(comm: MPI.Intracomm, root: int, part: Callable[[int], Array], count: int) -> _Calls:
@@ -56,21 +60,23 @@ def _gather(comm: MPI.Intracomm, root: int, part: Callable[[int], Array], count:
     if comm.rank == root:
         result, native = (np.empty((comm.size, mine.size), mine.dtype) for _ in range(2))
     plain = partial(comm.Gather, mine, native, root)
-    return _Calls(partial(zccl.gather, mine, result, None, root, comm), plain, mine, native)
+    return _Calls(partial(zccl.gather, mine, result, None, root, comm), plain, mine, native, result)
 
 
 def _allgather(comm: MPI.Intracomm, root: int, part: Callable[[int], Array], count: int) -> _Calls:
     mine = part(comm.rank)
     result, native = (np.empty((comm.size, mine.size), mine.dtype) for _ in range(2))
     plain = partial(comm.Allgather, mine, native)
-    return _Calls(partial(zccl.allgather, mine, result, None, comm), plain, mine, native)
+    return _Calls(partial(zccl.allgather, mine, result, None, comm), plain, mine, native, result)
 
 
 def _alltoall(comm: MPI.Intracomm, root: int, part: Callable[[int], Array], count: int) -> _Calls:
     mine = np.resize(part(comm.rank), (comm.size, count // comm.size))
     result, native = np.empty_like(mine), np.empty_like(mine)
     plain = partial(comm.Alltoall, mine, native)
-    return _Calls(partial(zccl.alltoall, mine, result, None, None, comm), plain, mine, native)
+    return _Calls(
+        partial(zccl.alltoall, mine, result, None, None, comm), plain, mine, native, result
+    )
 
 
 def _register(name: str, make: _Make, rooted: bool, shares: bool) -> None:
@@ -118,6 +124,7 @@ def _register(name: str, make: _Make, rooted: bool, shares: bool) -> None:
                 {"native": made.plain},
                 lambda result: check_movement(comm, made.native, result, bound),
                 bound,
+                (lambda: None) if made.result is None else partial(made.result.fill, np.nan),
                 {"root": str(root)} if rooted else {},
             )
 

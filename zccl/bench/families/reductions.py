@@ -22,6 +22,9 @@ from zccl.ops import Op
 from zccl.plan import even_split
 from zccl.typing import Array
 
+_Calls = tuple[Callable[..., Any], Callable[[], object], Array]
+"""A call of zccl without its keywords, MPI's own, and where zccl's result goes."""
+
 
 def _arguments(collective: str) -> Callable[[argparse.ArgumentParser], None]:
     def add(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +46,7 @@ def reduce(comm: MPI.Intracomm, args: argparse.Namespace) -> int:
     """Time zccl.reduce beside MPI_Reduce, taking turns."""
     op = Op(args.op)
 
-    def calls(source: Array) -> tuple[Callable[..., Any], Callable[[], object]]:
+    def calls(source: Array) -> _Calls:
         result, native = np.empty_like(source), np.empty_like(source)
 
         def plain() -> None:
@@ -52,7 +55,7 @@ def reduce(comm: MPI.Intracomm, args: argparse.Namespace) -> int:
                 np.divide(native, comm.size, out=native)
 
         own = partial(zccl.reduce, source, result, op, args.root, comm)
-        return own, plain
+        return own, plain, result
 
     return _run(comm, args, "reduce", calls, lambda count: 0, ["redop", "root"])
 
@@ -64,7 +67,7 @@ def reduce_scatter(comm: MPI.Intracomm, args: argparse.Namespace) -> int:
     """Time zccl.reduce_scatter beside MPI_Reduce_scatter, taking turns; sizes are whole arrays'."""
     op = Op(args.op)
 
-    def calls(source: Array) -> tuple[Callable[..., Any], Callable[[], object]]:
+    def calls(source: Array) -> _Calls:
         counts = even_split(source.size, comm.size)
         result, native = (np.empty(counts[comm.rank], source.dtype) for _ in range(2))
 
@@ -73,7 +76,7 @@ def reduce_scatter(comm: MPI.Intracomm, args: argparse.Namespace) -> int:
             if op is Op.AVG:
                 np.divide(native, comm.size, out=native)
 
-        return partial(zccl.reduce_scatter, source, result, None, op, comm), plain
+        return partial(zccl.reduce_scatter, source, result, None, op, comm), plain, result
 
     def first(count: int) -> int:
         return sum(even_split(count, comm.size)[: comm.rank])
@@ -85,7 +88,7 @@ def _run(
     comm: MPI.Intracomm,
     args: argparse.Namespace,
     name: str,
-    calls: Callable[[Array], tuple[Callable[..., Any], Callable[[], object]]],
+    calls: Callable[[Array], _Calls],
     first: Callable[[int], int],
     labels: list[str],
 ) -> int:
@@ -98,7 +101,7 @@ def _run(
 
     def prepare(size: int) -> Case:
         source = rank_part(field, size // dtype.itemsize, dtype, comm.rank, comm.size)
-        own, plain = calls(source)
+        own, plain, result = calls(source)
         budget = keywords["options"].error_budget
         bound = promised_bound(comm, source, args.error_bound or 0.0, args.mode, op, budget)
         start = first(source.size)
@@ -107,8 +110,9 @@ def _run(
             source.size,
             partial(own, return_info=True, **keywords),
             {"native": plain},
-            lambda result: check_reduction(comm, source, result, op, bound, start),
+            lambda found: check_reduction(comm, source, found, op, bound, start),
             bound,
+            partial(result.fill, np.nan),
             {"redop": args.op} | ({"root": str(args.root)} if "root" in labels else {}),
         )
 

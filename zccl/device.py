@@ -1,0 +1,87 @@
+"""Arrays on NVIDIA GPUs at the edge: what is accepted, and how it becomes a row of values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from zccl.arrays import value_dtype
+from zccl.formats import DTYPE_CODES
+
+_DLPACK_CUDA = 2
+
+DeviceArray = Any
+"""A `cupy.ndarray`."""
+
+
+def is_device_array(array: Any) -> bool:
+    """Whether something lives on a GPU, as `__cuda_array_interface__` or DLPack say."""
+    if isinstance(array, np.ndarray | np.generic | bytes | bytearray | memoryview):
+        return False
+    if hasattr(array, "__cuda_array_interface__"):
+        return True
+    device = getattr(array, "__dlpack_device__", None)
+    return device is not None and int(device()[0]) == _DLPACK_CUDA
+
+
+def device_array(array: Any, name: str) -> DeviceArray:
+    """Return an array as a CuPy array over the same memory.
+
+    Raises
+    ------
+    ImportError
+        When CuPy is missing.
+    TypeError
+        When it is masked or its dtype cannot be carried.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        raise ImportError(
+            f"{name}: arrays on a GPU need CuPy: pip install zccl-mpi[cuda13] or [cuda12]"
+        ) from error
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is not None and interface.get("mask") is not None:
+        raise TypeError(f"{name}: got a masked array, whose mask would be lost")
+    if isinstance(array, cupy.ndarray):
+        found = array
+    elif interface is not None:
+        found = cupy.asarray(array)
+    else:
+        found = cupy.from_dlpack(array)
+    if found.dtype not in DTYPE_CODES:
+        raise TypeError(
+            f"{name}: got dtype {found.dtype}, wanted one of {', '.join(map(str, DTYPE_CODES))}"
+        )
+    return found
+
+
+def device_values(array: DeviceArray) -> DeviceArray:
+    """Return the row of values of a floating array, C order; a view where possible."""
+    import cupy
+
+    dtype = value_dtype(array.dtype)
+    if array.dtype.kind != "c":
+        return array.ravel().astype(dtype, copy=False)
+    flat = array.ravel()
+    return cupy.concatenate([flat.real, flat.imag])
+
+
+def device_values_target(out: DeviceArray) -> DeviceArray:
+    """Return a row of values to fill for the array `out`: its own memory where possible."""
+    import cupy
+
+    dtype = value_dtype(out.dtype)
+    if out.dtype == dtype and out.flags.c_contiguous:
+        return out.reshape(-1)
+    return cupy.empty(out.size * (2 if out.dtype.kind == "c" else 1), dtype)
+
+
+def device_from_values(values: DeviceArray, out: DeviceArray) -> None:
+    """Put a row of values into the array `out`, where it is not there yet."""
+    if out.dtype.kind == "c":
+        out.real = values[: out.size].reshape(out.shape)
+        out.imag = values[out.size :].reshape(out.shape)
+    elif out.size and values.data.ptr != out.data.ptr:
+        out[...] = values.reshape(out.shape)

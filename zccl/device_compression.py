@@ -1,0 +1,244 @@
+"""`compress` and its relatives for arrays and streams on NVIDIA GPUs: the same bytes as on CPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import cupy
+import numpy as np
+
+from zccl import errorbound
+from zccl.arrays import fill_number, value_dtype
+from zccl.codecs.device_tiles import DeviceBody, DeviceTiles, plain_checksum
+from zccl.codecs.tiles import Grid, tile_count
+from zccl.compression import on_best_step
+from zccl.device import (
+    DeviceArray,
+    device_array,
+    device_from_values,
+    device_values,
+    device_values_target,
+)
+from zccl.errors import StreamError
+from zccl.formats import (
+    CODED,
+    CONSTANT,
+    EXACT,
+    MAX_CODE_BITS,
+    MAX_HEADER_NBYTES,
+    RAW,
+    SAME,
+    Header,
+)
+from zccl.ops import Op
+from zccl.streams import stream_pointer
+
+
+@contextlib.contextmanager
+def on_stream(array: DeviceArray, stream: Any) -> Iterator[None]:
+    """Make a stream the current one, on the device of an array."""
+    with array.device, _as_current(stream_pointer(stream)):
+        yield
+
+
+class _Address:
+    """A stream for `Stream.from_external`."""
+
+    def __init__(self, pointer: int):
+        self._pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._pointer
+
+
+def _as_current(pointer: int) -> Any:
+    if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14
+        return cupy.cuda.Stream.from_external(_Address(pointer))
+    return cupy.cuda.ExternalStream(pointer)
+
+
+def compress(
+    array: Any, bound: float | None, mode: str, fill_value: float | None, stream: Any
+) -> DeviceArray:
+    """Compress a device array; checked arguments, see `zccl.compress`."""
+    array = device_array(array, "array")
+    with on_stream(array, stream):
+        header = Header(EXACT, array.dtype, array.shape)
+        if bound and array.size and value_dtype(array.dtype) is not None:
+            fill = fill_number(fill_value, array.dtype)
+            values = device_values(array)
+            tiles = DeviceTiles(values.dtype)
+            low, high = tiles.finite_range(values, fill) if mode == "rel" else (0.0, 0.0)
+            absolute = errorbound.absolute_bound(bound, mode, low, high)
+            grid = Grid(errorbound.grid_step(absolute, values.dtype), absolute, fill=fill)
+            coded = on_best_step(
+                grid, array.dtype, values.size, lambda g: tiles.encode(values, g),
+                lambda g: _largest_on(g, values),
+            )  # fmt: skip
+            may_be_constant = coded is None or coded[1].words.size <= _constant_nwords(values.size)
+            if may_be_constant and _is_constant(array):
+                header.step = grid.step
+            elif coded is not None and coded[1].nbytes <= array.nbytes:
+                grid, body = coded
+                header.error_bound, header.step = grid.error_bound, grid.step
+                header.form, header.checksum = CODED, body.checksum
+                return _assemble(header, body.table, body.words)
+        if _is_constant(array):
+            header.form = CONSTANT
+            return _write_plain(header, array.reshape(-1)[:1])
+        return _write_plain(header, array)
+
+
+def _constant_nwords(n: int) -> int:
+    """Return the most words that the records of a constant array of n values have.
+
+    A tile of one code, or of one escaped value, takes at most four; in complex arrays one tile has
+    both components.
+    """
+    return 4 * tile_count(n) + 32
+
+
+def _largest_on(grid: Grid, values: DeviceArray) -> float:
+    limit = 2.0 ** MAX_CODE_BITS[values.dtype.str[1:]] * grid.step
+    sizes = cupy.abs(values)
+    inside = sizes.astype(np.float64) <= limit
+    return float(cupy.where(inside, sizes, 0).max())
+
+
+def _is_constant(array: DeviceArray) -> bool:
+    """Whether all elements (at least one) have the same bits."""
+    if not array.size:
+        return False
+    unit = min(array.itemsize, 8)
+    bits = cupy.ascontiguousarray(array).reshape(-1).view(f"u{unit}")
+    bits = bits.reshape(array.size, -1)
+    return bool((bits == bits[0]).all())
+
+
+def _assemble(header: Header, *parts: DeviceArray) -> DeviceArray:
+    """Join a header and the parts of a body, each padded to 32-bit words."""
+    header.nbytes = header.header_nbytes + sum(-(-part.nbytes // 4) * 4 for part in parts)
+    stream = cupy.empty(header.nbytes, np.uint8)
+    at = header.header_nbytes
+    stream[:at] = cupy.asarray(np.frombuffer(header.pack(), np.uint8))
+    for part in parts:
+        stream[at : at + part.nbytes] = cupy.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        end = at + -(-part.nbytes // 4) * 4
+        stream[at + part.nbytes : end] = 0
+        at = end
+    return stream
+
+
+def _write_plain(header: Header, elements: DeviceArray) -> DeviceArray:
+    padded = cupy.zeros(-(-elements.nbytes // 4) * 4, np.uint8)
+    padded[: elements.nbytes] = cupy.ascontiguousarray(elements).reshape(-1).view(np.uint8)
+    header.checksum = _plain_checksum(padded, header.form)
+    return _assemble(header, padded)
+
+
+def _plain_checksum(body: DeviceArray, form: int) -> int:
+    return plain_checksum(body.view(np.uint32), RAW | SAME if form == CONSTANT else RAW)
+
+
+def read(stream: Any) -> tuple[Header, DeviceArray]:
+    """Split a stream on the device into its header, checked, and its body, aligned."""
+    data = device_array(stream, "stream")
+    if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
+        raise TypeError("stream: wanted a contiguous row of uint8")
+    head = data[:MAX_HEADER_NBYTES].get()
+    header = Header.unpack(head.data, data.size)
+    body = data[header.header_nbytes :]
+    return header, body if body.data.ptr % 8 == 0 else body.copy()
+
+
+def coded_body(header: Header, body: DeviceArray, values: int) -> DeviceBody:
+    """Split the body of a coded stream of so many values into table and records."""
+    tiles = tile_count(values)
+    if body.size < 8 * tiles or (body.size - 8 * tiles) % 4 or not header.step:
+        raise StreamError("damaged stream: the table does not fit")
+    table = body[: 8 * tiles].view(np.uint64)
+    return DeviceBody(table, body[8 * tiles :].view(np.uint32), header.checksum)
+
+
+def _plain_elements(header: Header, body: DeviceArray) -> DeviceArray:
+    nbytes = (header.count if header.form == EXACT else 1) * header.dtype.itemsize
+    if body.size != -(-nbytes // 4) * 4 or (header.form == CONSTANT and header.count < 1):
+        raise StreamError("damaged stream: the body has the wrong length")
+    if _plain_checksum(body, header.form) != header.checksum:
+        raise StreamError("damaged stream: the checksum is wrong")
+    elements = body[:nbytes]
+    if elements.data.ptr % header.dtype.itemsize:  # the device wants whole elements aligned
+        elements = elements.copy()
+    return elements.view(header.dtype)
+
+
+def _new_array(header: Header) -> DeviceArray:
+    try:
+        return cupy.empty(header.shape, header.dtype)
+    except (MemoryError, ValueError, cupy.cuda.memory.OutOfMemoryError) as error:
+        raise StreamError(
+            f"the stream announces an array of shape {header.shape}, which cannot be allocated"
+        ) from error
+
+
+def _check_out(out: Any, header: Header) -> None:
+    if not isinstance(out, cupy.ndarray):
+        raise TypeError(f"out: got {type(out).__name__}, wanted a CuPy array, as the stream is")
+    if out.dtype != header.dtype:
+        raise TypeError(f"out: got dtype {out.dtype}, wanted {header.dtype}")
+    if out.shape != header.shape:
+        raise ValueError(f"out: got shape {out.shape}, wanted {header.shape}")
+
+
+def decompress(data: Any, out: Any, stream: Any) -> DeviceArray:
+    """Decompress a stream on the device, see `zccl.decompress`."""
+    with on_stream(device_array(data, "stream"), stream):
+        header, body = read(data)
+        if out is not None:
+            _check_out(out, header)
+        target = _new_array(header) if out is None else out
+        if header.form != CODED:
+            elements = _plain_elements(header, body)
+            target[...] = elements.reshape(header.shape) if header.form == EXACT else elements[0]
+            return target
+        values = device_values_target(target)
+        tiles = DeviceTiles(_value_dtype(header))
+        coded = coded_body(header, body, values.size)
+        tiles.decode(coded, header.step, values, reduced=header.contributors > 1)
+        device_from_values(values, target)
+        return target
+
+
+def _value_dtype(header: Header) -> np.dtype:
+    dtype = value_dtype(header.dtype)
+    if dtype is None:
+        raise StreamError(f"damaged stream: dtype {header.dtype} is never coded")
+    return dtype
+
+
+def combine(
+    parts: list[tuple[Header, DeviceArray]], header: Header, op: Op, step: float
+) -> DeviceArray:
+    """Reduce the coded bodies of two streams on one grid; `header` is that of the result."""
+    dtype = _value_dtype(header)
+    n = header.count * (2 if header.dtype.kind == "c" else 1)
+    tiles = DeviceTiles(dtype)
+    bodies = []
+    for head, body in parts:
+        if head.form == CODED:
+            bodies.append(coded_body(head, body, n))
+        else:
+            element = cupy.full(head.shape, _plain_elements(head, body)[0], head.dtype)
+            grid = Grid(step, 0.0, movement=False, fill=math.nan)
+            bodies.append(tiles.encode(device_values(element), grid)[0])
+    total = tiles.combine(bodies[0], bodies[1], op, n, step)
+    header.form, header.checksum = CODED, total.checksum
+    return _assemble(header, total.table, total.words)
+
+
+def write_exact(header: Header, elements: DeviceArray) -> DeviceArray:
+    """Write plain elements as a stream."""
+    return _write_plain(header, elements)
