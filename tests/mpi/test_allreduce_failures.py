@@ -16,7 +16,7 @@ from mpi.checks import (
 )
 
 import zccl
-from zccl.codecs.plain import PlainCodec
+from zccl.codecs.plain import PlainReduction
 from zccl.codecs.quantised import QuantisedCodec
 from zccl.transport.mpi import MpiTransport
 
@@ -71,13 +71,13 @@ def culprits(method):
 @pytest.mark.parametrize(
     "algorithm, method", [*SENDING, ("ring", "decode"), ("recursive_doubling", "decode")]
 )
-@pytest.mark.parametrize("codec", [QuantisedCodec, PlainCodec])
+@pytest.mark.parametrize("codec", [QuantisedCodec, PlainReduction])
 @pytest.mark.skipif(SIZE == 1, reason="a single rank moves no data")
 def test_codec_that_fails(monkeypatch, codec, method, algorithm):
     """An exception on one rank while data moves is a TransportError on all; the communicator stays
     usable.
     """
-    bound = 0 if codec is PlainCodec else 1e-3
+    bound = 0 if codec is PlainReduction else 1e-3
     for culprit in culprits(method):
         with monkeypatch.context() as patch:
             if RANK == culprit:

@@ -96,8 +96,8 @@ def reduce(
         An argument of a wrong type, a dtype that cannot be carried, an operation that the dtype
         does not have.
     ValueError
-        A wrong value, arrays or arguments that differ between ranks, a value range that overflows
-        float64.
+        A wrong value, arrays or arguments that differ between ranks, where values are coded a value
+        range that overflows float64.
     NotImplementedError
         A bound together with an operation other than SUM, AVG, MAX and MIN.
     TransportError

@@ -95,8 +95,8 @@ def scatter(
     TypeError
         An argument of a wrong type, a dtype that cannot be carried.
     ValueError
-        A wrong value, arrays or arguments that differ between ranks, a value range that overflows
-        float64.
+        A wrong value, arrays or arguments that differ between ranks, where values are coded a value
+        range that overflows float64.
     TransportError
         A communicator that cannot be used, or a failure while data moved.
 
