@@ -63,7 +63,7 @@ class Device:
         self.result[:] = -1
         sequence(self.cupy.cuda.get_current_stream().ptr)
         nwords, checksum, status, raw = self.result[:4].get().tolist()
-        assert not self.work[:64].any(), "the work area is not clean"
+        assert not self.work[:512].any(), "the work area is not clean"
         return nwords, checksum % 2**64, status, raw
 
     def finish(self, n, table, words, nwords, checksum):
@@ -75,7 +75,7 @@ class Device:
             n, table.data.ptr, words.data.ptr, parts.data.ptr, self.work.data.ptr,
             table_out.data.ptr, words_out.data.ptr,
         )(self.cupy.cuda.get_current_stream().ptr)  # fmt: skip
-        assert not self.work[:64].any(), "the work area is not clean"
+        assert not self.work[:512].any(), "the work area is not clean"
         assert (words_out[nwords:] == POISON).all(), "written behind the end"
         tiles = -(-n // 1024)
         body = spec.Body(table_out[:tiles].get(), words_out[:nwords].get(), checksum)
@@ -162,7 +162,7 @@ class Device:
         self.rows.value_range(
             x.data.ptr, values.size, fill, self.work.data.ptr, self.result.data.ptr
         )(self.cupy.cuda.get_current_stream().ptr)
-        assert not self.work[:64].any(), "the work area is not clean"
+        assert not self.work[:512].any(), "the work area is not clean"
         return tuple(self.result[:2].get().view(np.float64).tolist())
 
     @staticmethod

@@ -165,7 +165,7 @@ def test_specials_in_a_tile(device, dtype, count):
 def test_constants_and_repeated_bits(device, dtype):
     for special in [*hostile.specials(dtype), 0.0, 3.25]:
         values = np.full(2 * TILE + 5, special, dtype)
-        check(device, values, 1e-3, 5.1e-4)
+        check(device, values, hostile.step_for(1e-3, dtype), 1e-3)
         check_hops(device, values, values, hostile.step_for(1e-3, dtype), 1e-3)
 
 
@@ -249,6 +249,7 @@ def test_forged_streams_are_refused_alike(device, value_words):
     for _ in range(300):
         n = int(rng.choice([5, 1024, 3000, 5 * 1024]))
         table, words = forgery.forge_body(rng, n, value_words)
+        words = words.astype(np.uint32)
         body = cpu.spec.Body(table, words, forgery.body_checksum(table, words))
         _, wrong = cpu.decompress(body, n, dtype, 0.5)
         _, status, checksum = gpu.decompress(body, n, 0.5)

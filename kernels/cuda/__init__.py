@@ -1,0 +1,1 @@
+"""Numba kernels for NVIDIA GPUs: they write the bytes of `kernels/cpu`."""
