@@ -150,10 +150,7 @@ def sum_local(base_a, b, op_b, s, m, value_words, words, at):
 def no_entries(record):
     """Like a record, but without escapes."""
     zero = np.int64(0)
-    return Record(
-        record.at, record.nwords, record.kind, record.base, record.blocks, record.blocks_nbytes,
-        zero, zero,
-    )  # fmt: skip
+    return Record(record.at, record.nwords, record.kind, record.base, record.blocks, zero, zero)
 
 
 @helper

@@ -32,9 +32,9 @@ from zccl.kernels.cpu.widths import pack_widths, unpack_widths
 
 MAX_RECORD_NWORDS = 2**NWORDS_BITS
 
-# An opened record: address, words, kind, base, address of the blocks, bytes of the blocks, number
-# of escape entries and address of the first; the number of words is -1 when the record is damaged.
-Record = namedtuple("Record", "at nwords kind base blocks blocks_nbytes entries escapes")
+# An opened record: address, words, kind, base, address of the blocks, number of escape entries
+# and address of the first; the number of words is -1 when the record is damaged.
+Record = namedtuple("Record", "at nwords kind base blocks entries escapes")
 
 
 @helper
@@ -159,7 +159,7 @@ def put_raw(words, first, bits, value_words):
 @helper
 def _damaged():
     zero = np.int64(0)
-    return Record(zero, np.int64(-1), zero, zero, zero, zero, zero, zero)
+    return Record(zero, np.int64(-1), zero, zero, zero, zero, zero)
 
 
 @helper
@@ -196,7 +196,7 @@ def open_record(entry, words, total_words, m, value_words, widths, spare):
         expected = value_words if kind == RAW | SAME else m * value_words
         if (kind & ~SAME) != RAW or nwords != expected:
             return _damaged()
-        return Record(at, nwords, kind, zero, zero, zero, zero, zero)
+        return Record(at, nwords, kind, zero, zero, zero, zero)
     if kind & ~(ZERO | ESCAPES | SMALL | LONG) or (kind & SMALL and value_words == 2):
         return _damaged()
     base_words = 2 if kind & LONG else 1
@@ -225,7 +225,7 @@ def open_record(entry, words, total_words, m, value_words, widths, spare):
         return _damaged()
     if not entries_are_sound(at + 4 * used, entries, m, value_words):
         return _damaged()
-    return Record(at, nwords, kind, base, blocks, nbytes, entries, at + 4 * used)
+    return Record(at, nwords, kind, base, blocks, entries, at + 4 * used)
 
 
 @helper

@@ -180,12 +180,16 @@ def test_options_from_the_environment(setenv):
 
 
 def test_log_names_the_plan(caplog):
-    """At level info rank 0 logs one line a call; the others none."""
+    """At level info rank 0 logs one line for each new plan; the others none."""
     with caplog.at_level("INFO", "zccl"):
-        zccl.allreduce(wave(100), error_bound=1e-3, algorithm="ring", op=MPI.MAX)
+        for _ in range(3):
+            zccl.allreduce(wave(101), error_bound=1e-3, algorithm="ring", op=MPI.MAX)
+            zccl.bcast(wave(101), error_bound=0.125, algorithm="binomial")
     lines = [r.getMessage() for r in caplog.records if r.name == "zccl"]
-    assert len(lines) == (RANK == 0)
-    assert all("MAX" in line and "ring" in line for line in lines)
+    assert len(lines) == (2 if RANK == 0 else 0)
+    if lines:
+        assert "MAX float32 (101,)" in lines[0] and "ring" in lines[0]
+        assert "bcast" in lines[1] and "binomial" in lines[1]
 
 
 def test_default_communicator_and_operation():

@@ -111,13 +111,16 @@ def done_by_all(transport: MpiTransport, work: Callable[[], None]) -> None:
 
 
 def announce(transport: MpiTransport, plan: Plan, terms: Terms) -> None:
-    """Log what will be done, on rank 0."""
-    if transport.rank == 0 and _log.isEnabledFor(logging.INFO):
+    """Log a new plan, on rank 0: what will be done, and why."""
+    if transport.rank or not _log.isEnabledFor(logging.INFO):
+        return
+    if (terms.key, plan) not in transport.announced:
+        transport.announced.add((terms.key, plan))
         a = terms.arguments
+        what = " ".join(a[name] for name in ("op", "dtype", "shape") if name in a)
         _log.info(
-            "%s: %s of %s %s over %d ranks: %s (%s)", a["collective"], a.get("op", "movement"),
-            a.get("dtype", ""), a.get("shape", ""), transport.size, *plan,
-        )  # fmt: skip
+            "%s: %s over %d ranks: %s (%s)", a["collective"], what or "data", transport.size, *plan
+        )
 
 
 def run_schedule(transport: MpiTransport, link: Link, codec: Codec, steps: Steps) -> Traffic:

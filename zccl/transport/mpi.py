@@ -57,6 +57,8 @@ class MpiTransport:
         Ranks that share memory with this one.
     one_node : bool
         Whether all ranks do.
+    announced : set
+        Plans that were logged for this communicator.
     """
 
     def __init__(self, comm: MPI.Intracomm):
@@ -68,6 +70,7 @@ class MpiTransport:
         self.local_size = node.size
         self.one_node = node.size == self.size
         node.Free()
+        self.announced: set[object] = set()
         self._tag = 0
         limit = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # Open MPI has it on no other
         assert isinstance(limit, int)
