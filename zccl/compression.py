@@ -305,10 +305,8 @@ def decompress(data: Any, out: Any = None, *, stream: Any = None) -> Array:
     if out is not None:
         check_writeable(out, "out", header.shape, header.dtype)
     if header.form == CODED:
-        dtype = value_dtype(header.dtype)
-        if dtype is None:
-            raise StreamError(f"damaged stream: dtype {header.dtype} is never coded")
-        coded = container.coded_body(header, body, _value_count(header))
+        coded_dtype(header)  # refuses what is never coded
+        coded = container.coded_body(header, body, value_count(header))
         target = _new_array(header) if out is None else out
         values = values_target(target)
         tiles.decode(
@@ -332,7 +330,22 @@ def _new_array(header: Header) -> Array:
         ) from error
 
 
-def _value_count(header: Header) -> int:
+def coded_dtype(header: Header) -> np.dtype:
+    """Return the dtype of the values of a coded stream.
+
+    Raises
+    ------
+    StreamError
+        When an array of its dtype is never coded.
+    """
+    dtype = value_dtype(header.dtype)
+    if dtype is None:
+        raise StreamError(f"damaged stream: dtype {header.dtype} is never coded")
+    return dtype
+
+
+def value_count(header: Header) -> int:
+    """Return the number of values of a coded stream."""
     return header.count * (2 if header.dtype.kind == "c" else 1)
 
 
@@ -377,10 +390,8 @@ def inspect(stream: Bytes) -> StreamInfo:
     kinds = np.zeros(64, np.int64)
     escapes = 0
     if header.form == CODED:
-        dtype = value_dtype(header.dtype)
-        if dtype is None:
-            raise StreamError(f"damaged stream: dtype {header.dtype} is never coded")
-        n = _value_count(header)
+        dtype = coded_dtype(header)
+        n = value_count(header)
         coded = container.coded_body(header, body, n)
         escapes = survey_tiles(
             coded.table, coded.words, coded.words.size, n, dtype.itemsize // 4, kinds
@@ -450,7 +461,7 @@ def reduce_streams(a: Any, b: Any, op: Op = SUM, *, stream: Any = None) -> Bytes
                 return device_compression.combine(parts, header, op, step)
             x, y = (device_compression.decompress(data, None, stream) for data in (a, b))
             exact = _reduced_header(parts, op, 0.0)
-            return device_compression.write_exact(exact, reduce_plain(op, x, y))
+            return device_compression.write_plain(exact, reduce_plain(op, x, y))
     if is_device_array(a) or is_device_array(b):
         raise TypeError("streams: got one on a GPU and one on the host; copy one of them")
     refuse_stream(stream)
@@ -507,10 +518,8 @@ def _reduced_header(parts: list[tuple[Header, Any]], op: Op, step: float) -> Hea
 
 def _reduce_coded(parts: list[tuple[Header, Bytes]], op: Op, step: float) -> Bytes:
     header = _reduced_header(parts, op, step)
-    dtype = value_dtype(header.dtype)
-    if dtype is None:
-        raise StreamError(f"damaged stream: dtype {header.dtype} is never coded")
-    n = _value_count(header)
+    dtype = coded_dtype(header)
+    n = value_count(header)
     bodies = []
     for head, body in parts:
         if head.form == CODED:

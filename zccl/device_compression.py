@@ -12,9 +12,10 @@ import numpy as np
 
 from zccl import errorbound
 from zccl.arrays import fill_number, value_dtype
-from zccl.codecs.device_tiles import DeviceBody, DeviceTiles, plain_checksum
+from zccl.codecs import container
+from zccl.codecs.device_tiles import DeviceTiles, plain_checksum
 from zccl.codecs.tiles import Grid, tile_count
-from zccl.compression import on_best_step
+from zccl.compression import coded_dtype, on_best_step, value_count
 from zccl.device import (
     DeviceArray,
     device_array,
@@ -88,8 +89,8 @@ def compress(
                 return _assemble(header, body.table, body.words)
         if _is_constant(array):
             header.form = CONSTANT
-            return _write_plain(header, array.reshape(-1)[:1])
-        return _write_plain(header, array)
+            return write_plain(header, array.reshape(-1)[:1])
+        return write_plain(header, array)
 
 
 def _constant_nwords(n: int) -> int:
@@ -132,7 +133,8 @@ def _assemble(header: Header, *parts: DeviceArray) -> DeviceArray:
     return stream
 
 
-def _write_plain(header: Header, elements: DeviceArray) -> DeviceArray:
+def write_plain(header: Header, elements: DeviceArray) -> DeviceArray:
+    """Write plain elements as a stream."""
     padded = cupy.zeros(-(-elements.nbytes // 4) * 4, np.uint8)
     padded[: elements.nbytes] = cupy.ascontiguousarray(elements).reshape(-1).view(np.uint8)
     header.checksum = _plain_checksum(padded, header.form)
@@ -152,15 +154,6 @@ def read(stream: Any) -> tuple[Header, DeviceArray]:
     header = Header.unpack(head.data, data.size)
     body = data[header.header_nbytes :]
     return header, body if body.data.ptr % 8 == 0 else body.copy()
-
-
-def coded_body(header: Header, body: DeviceArray, values: int) -> DeviceBody:
-    """Split the body of a coded stream of so many values into table and records."""
-    tiles = tile_count(values)
-    if body.size < 8 * tiles or (body.size - 8 * tiles) % 4 or not header.step:
-        raise StreamError("damaged stream: the table does not fit")
-    table = body[: 8 * tiles].view(np.uint64)
-    return DeviceBody(table, body[8 * tiles :].view(np.uint32), header.checksum)
 
 
 def _plain_elements(header: Header, body: DeviceArray) -> DeviceArray:
@@ -205,31 +198,24 @@ def decompress(data: Any, out: Any, stream: Any) -> DeviceArray:
             target[...] = elements.reshape(header.shape) if header.form == EXACT else elements[0]
             return target
         values = device_values_target(target)
-        tiles = DeviceTiles(_value_dtype(header))
-        coded = coded_body(header, body, values.size)
+        tiles = DeviceTiles(coded_dtype(header))
+        coded = container.coded_body(header, body, values.size)
         tiles.decode(coded, header.step, values, reduced=header.contributors > 1)
         device_from_values(values, target)
         return target
-
-
-def _value_dtype(header: Header) -> np.dtype:
-    dtype = value_dtype(header.dtype)
-    if dtype is None:
-        raise StreamError(f"damaged stream: dtype {header.dtype} is never coded")
-    return dtype
 
 
 def combine(
     parts: list[tuple[Header, DeviceArray]], header: Header, op: Op, step: float
 ) -> DeviceArray:
     """Reduce the coded bodies of two streams on one grid; `header` is that of the result."""
-    dtype = _value_dtype(header)
-    n = header.count * (2 if header.dtype.kind == "c" else 1)
+    dtype = coded_dtype(header)
+    n = value_count(header)
     tiles = DeviceTiles(dtype)
     bodies = []
     for head, body in parts:
         if head.form == CODED:
-            bodies.append(coded_body(head, body, n))
+            bodies.append(container.coded_body(head, body, n))
         else:
             element = cupy.full(head.shape, _plain_elements(head, body)[0], head.dtype)
             grid = Grid(step, 0.0, movement=False, fill=math.nan)
@@ -237,8 +223,3 @@ def combine(
     total = tiles.combine(bodies[0], bodies[1], op, n, step)
     header.form, header.checksum = CODED, total.checksum
     return _assemble(header, total.table, total.words)
-
-
-def write_exact(header: Header, elements: DeviceArray) -> DeviceArray:
-    """Write plain elements as a stream."""
-    return _write_plain(header, elements)

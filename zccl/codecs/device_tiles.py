@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
 import cupy
 import numpy as np
 
-from zccl.codecs.tiles import Grid, room_nwords, tile_count
+from zccl.codecs.tiles import Body, Grid, room_nwords, tile_count
 from zccl.device import DeviceArray
 from zccl.errors import StreamError
+from zccl.formats import TILE
+from zccl.kernels.cpu.checksum import K32, K64
 from zccl.kernels.cuda import rows
 from zccl.kernels.cuda.rows import Rows
 from zccl.ops import Op
 
 _OP_CODES = {Op.SUM: 0, Op.AVG: 0, Op.MAX: 1, Op.MIN: 2}
-
-
-class DeviceBody(NamedTuple):
-    """Table and records of a row of values, in device memory."""
-
-    table: DeviceArray  # uint64
-    words: DeviceArray  # uint32
-    checksum: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of table and records."""
-        return int(self.table.nbytes + self.words.nbytes)
 
 
 class _Workspace:
@@ -93,7 +81,7 @@ class DeviceTiles:
         )(self._stream)  # fmt: skip
         return w.read_ends()
 
-    def encode(self, values: DeviceArray, grid: Grid) -> tuple[DeviceBody, int]:
+    def encode(self, values: DeviceArray, grid: Grid) -> tuple[Body, int]:
         """Compress values: the body, records in the order of their tiles, and how many are raw."""
         n = values.size
         table, words = self._room(n)
@@ -104,9 +92,7 @@ class DeviceTiles:
         )(self._stream)  # fmt: skip
         return self._ordered(n, table, words)
 
-    def decode(
-        self, body: DeviceBody, step: float, out: DeviceArray, reduced: bool = False
-    ) -> None:
+    def decode(self, body: Body, step: float, out: DeviceArray, reduced: bool = False) -> None:
         """Decompress a body into `out`.
 
         Raises
@@ -121,7 +107,7 @@ class DeviceTiles:
         )(self._stream)  # fmt: skip
         self._check(body)
 
-    def combine(self, a: DeviceBody, b: DeviceBody, op: Op, n: int, step: float) -> DeviceBody:
+    def combine(self, a: Body, b: Body, op: Op, n: int, step: float) -> Body:
         """Reduce two bodies of n values on one grid.
 
         Raises
@@ -152,7 +138,7 @@ class DeviceTiles:
             cupy.empty(room_nwords(n, self._dtype), np.uint32),
         )
 
-    def _ordered(self, n: int, table: DeviceArray, words: DeviceArray) -> tuple[DeviceBody, int]:
+    def _ordered(self, n: int, table: DeviceArray, words: DeviceArray) -> tuple[Body, int]:
         """Put records in the order of their tiles."""
         w = self._workspace
         nwords, checksum, status, raw = w.read()
@@ -164,16 +150,16 @@ class DeviceTiles:
             )
         tiles = tile_count(n)
         parts = cupy.empty(rows.order_nbytes(n), np.uint8)
-        body = DeviceBody(
+        body = Body(
             cupy.empty(max(tiles, 1), np.uint64), cupy.empty(max(nwords, 1), np.uint32), checksum
         )
         self._rows.order(
             n, table.data.ptr, words.data.ptr, parts.data.ptr, w.room(n),
             body.table.data.ptr, body.words.data.ptr,
         )(self._stream)  # fmt: skip
-        return DeviceBody(body.table[:tiles], body.words[:nwords], checksum), raw
+        return Body(body.table[:tiles], body.words[:nwords], checksum), raw
 
-    def _check(self, body: DeviceBody) -> None:
+    def _check(self, body: Body) -> None:
         _, checksum, status, _ = self._workspace.read()
         if status == rows.DAMAGED or checksum != body.checksum:
             raise StreamError("damaged stream: a length or the checksum is wrong")
@@ -181,18 +167,17 @@ class DeviceTiles:
 
 def plain_checksum(words: DeviceArray, kind: int) -> int:
     """Return the checksum of plain words (docs/format.md section 5)."""
-    tile = 1024
     total = 0
     for first in range(0, words.size, 1 << 22):  # a bounded room for the products
         part = words[first : first + (1 << 22)].astype(np.uint64)
         index = cupy.arange(part.size, dtype=np.uint64)
-        factor = ((index % tile + 1) * np.uint64(0x9E3779B1) & np.uint64(0xFFFFFFFF)) | np.uint64(1)
-        padded = cupy.zeros(-(-part.size // tile) * tile, np.uint64)
+        factor = ((index % TILE + 1) * np.uint64(K32) & np.uint64(0xFFFFFFFF)) | np.uint64(1)
+        padded = cupy.zeros(tile_count(part.size) * TILE, np.uint64)
         padded[: part.size] = part * factor
-        sums = padded.reshape(-1, tile).sum(axis=1).get().tolist()
+        sums = padded.reshape(-1, TILE).sum(axis=1).get().tolist()
         for k, of_words in enumerate(sums):
-            nwords = min(tile, part.size - k * tile)
-            number = first // tile + k
-            weight = (number * 0x9E3779B97F4A7C15 | 1) % 2**64
-            total += (of_words + kind * 0x9E3779B1 + nwords) * weight
+            nwords = min(TILE, part.size - k * TILE)
+            number = first // TILE + k
+            weight = (number * int(K64) | 1) % 2**64
+            total += (of_words + kind * int(K32) + nwords) * weight
     return total % 2**64

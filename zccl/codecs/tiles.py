@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -54,16 +55,16 @@ class Grid:
 
 @dataclass
 class Body:
-    """Table and records of a row of n values."""
+    """Table and records of a row of n values: NumPy arrays, or CuPy's in device memory."""
 
-    table: Array  # uint64, one entry a tile
-    words: Array  # uint32
+    table: Any  # uint64, one entry a tile
+    words: Any  # uint32
     checksum: int
 
     @property
     def nbytes(self) -> int:
         """Bytes of table and records."""
-        return self.table.nbytes + self.words.nbytes
+        return int(self.table.nbytes + self.words.nbytes)
 
 
 def tile_count(n: int) -> int:
