@@ -11,11 +11,11 @@ import numpy as np
 
 from zccl import errorbound
 from zccl.arrays import (
+    check_stream,
     check_writeable,
     fill_number,
     from_values,
     host_array,
-    refuse_stream,
     to_values,
     value_dtype,
     values_target,
@@ -165,7 +165,7 @@ def compress(
         from zccl import device_compression
 
         return device_compression.compress(array, bound, mode, fill, stream)
-    refuse_stream(stream)
+    check_stream(stream, device=False)
     array = host_array(array, "array")
     header = Header(EXACT, array.dtype, array.shape)
     if bound and array.size and value_dtype(array.dtype) is not None:
@@ -300,7 +300,7 @@ def decompress(data: Any, out: Any = None, *, stream: Any = None) -> Array:
         from zccl import device_compression
 
         return device_compression.decompress(data, out, stream)
-    refuse_stream(stream)
+    check_stream(stream, device=False)
     header, body = container.read(_stream_bytes(data))
     if out is not None:
         check_writeable(out, "out", header.shape, header.dtype)
@@ -464,7 +464,7 @@ def reduce_streams(a: Any, b: Any, op: Op = SUM, *, stream: Any = None) -> Bytes
             return device_compression.write_plain(exact, reduce_plain(op, x, y))
     if is_device_array(a) or is_device_array(b):
         raise TypeError("streams: got one on a GPU and one on the host; copy one of them")
-    refuse_stream(stream)
+    check_stream(stream, device=False)
     parts = [container.read(_stream_bytes(data)) for data in (a, b)]
     step = _common_step(parts, op)
     return _reduce_coded(parts, op, step) if step else _reduce_plain(a, b, parts, op)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from zccl.arrays import value_dtype
-from zccl.formats import DTYPE_CODES
+from zccl import pool
+from zccl.formats import DTYPE_CODES, value_dtype
 
 _DLPACK_CUDA = 2
 
@@ -85,3 +85,36 @@ def device_from_values(values: DeviceArray, out: DeviceArray) -> None:
         out.imag = values[out.size :].reshape(out.shape)
     elif out.size and values.data.ptr != out.data.ptr:
         out[...] = values.reshape(out.shape)
+
+
+def array_on_device(array: np.ndarray) -> DeviceArray:
+    """Copy an array of the host to CuPy's current device."""
+    import cupy
+
+    return cupy.asarray(array)
+
+
+def pinned_like(row: DeviceArray) -> np.ndarray:
+    """Return memory of the host for a copy of a row, of the pool."""
+    return pool.PINNED.take(row.nbytes).view(row.dtype)
+
+
+def array_on_host(array: DeviceArray) -> np.ndarray:
+    """Copy an array of a GPU to the host."""
+    found: np.ndarray = array.get()
+    return found
+
+
+def copy_to_host(row: DeviceArray, out: np.ndarray) -> None:
+    """Copy a row on CuPy's current stream, and wait for that."""
+    if row.size:
+        row.get(out=out)
+
+
+def copy_to_device(row: np.ndarray, out: DeviceArray) -> None:
+    """Copy a row on CuPy's current stream, and wait for that."""
+    import cupy
+
+    if row.size:
+        out.set(row)
+        cupy.cuda.get_current_stream().synchronize()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import cupy
@@ -14,6 +12,7 @@ from zccl import errorbound
 from zccl.arrays import fill_number, value_dtype
 from zccl.codecs import container
 from zccl.codecs.device_tiles import DeviceTiles, plain_checksum
+from zccl.codecs.ranges import largest_below
 from zccl.codecs.tiles import Grid, tile_count
 from zccl.compression import coded_dtype, on_best_step, value_count
 from zccl.device import (
@@ -35,30 +34,7 @@ from zccl.formats import (
     Header,
 )
 from zccl.ops import Op
-from zccl.streams import stream_pointer
-
-
-@contextlib.contextmanager
-def on_stream(array: DeviceArray, stream: Any) -> Iterator[None]:
-    """Make a stream the current one, on the device of an array."""
-    with array.device, _as_current(stream_pointer(stream)):
-        yield
-
-
-class _Address:
-    """A stream for `Stream.from_external`."""
-
-    def __init__(self, pointer: int):
-        self._pointer = pointer
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self._pointer
-
-
-def _as_current(pointer: int) -> Any:
-    if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14
-        return cupy.cuda.Stream.from_external(_Address(pointer))
-    return cupy.cuda.ExternalStream(pointer)
+from zccl.streams import on_stream
 
 
 def compress(
@@ -103,10 +79,7 @@ def _constant_nwords(n: int) -> int:
 
 
 def _largest_on(grid: Grid, values: DeviceArray) -> float:
-    limit = 2.0 ** MAX_CODE_BITS[values.dtype.str[1:]] * grid.step
-    sizes = cupy.abs(values)
-    inside = sizes.astype(np.float64) <= limit
-    return float(cupy.where(inside, sizes, 0).max())
+    return largest_below(values, 2.0 ** MAX_CODE_BITS[values.dtype.str[1:]] * grid.step)
 
 
 def _is_constant(array: DeviceArray) -> bool:

@@ -49,6 +49,19 @@ HEADER_NBYTES = _FIXED.size
 MAX_NDIM = 64
 MAX_HEADER_NBYTES = HEADER_NBYTES + 8 * MAX_NDIM
 
+_VALUE_DTYPES = {
+    np.dtype(name): np.dtype(values)
+    for name, values in (("f2", "f4"), ("f4", "f4"), ("f8", "f8"), ("c8", "f4"), ("c16", "f8"))
+}
+
+
+def value_dtype(dtype: np.dtype) -> np.dtype | None:
+    """Return the dtype that the values of an array of native byte order are coded in.
+
+    None for integers, which never are.
+    """
+    return _VALUE_DTYPES.get(dtype)
+
 
 @dataclass
 class Header:

@@ -19,6 +19,10 @@ class Info:
         One of zccl's own, or "native".
     reason : str
         Why this one.
+    transport : str
+        What carried the messages: "mpi", or for device arrays "mpi-staged", "mpi-device" or "nccl".
+    transport_reason : str
+        Why, for device arrays.
     error_bound : float
         Absolute bound that the result is guaranteed to keep, of a reduction up to one rounding to
         its dtype; 0 when nothing was quantised.
@@ -42,6 +46,8 @@ class Info:
     collective: str
     algorithm: str
     reason: str
+    transport: str
+    transport_reason: str
     error_bound: float
     step: float
     nbytes: int

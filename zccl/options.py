@@ -11,6 +11,8 @@ from typing import Any
 from zccl.config import overrides
 from zccl.errorbound import BUDGETS
 
+TRANSPORTS = ("auto", "mpi-staged", "mpi-device", "nccl")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -36,6 +38,11 @@ class Options:
     segment_nbytes : int
         Uncompressed bytes of one message of the ring and of recursive doubling, 4 KiB to 512 MiB.
         Segments let one be coded while another travels.
+    transport : str
+        What carries arrays on GPUs. "mpi-staged": MPI, from pinned memory of the host.
+        "mpi-device": MPI from the GPU's memory, which a CUDA-aware MPI can do. "nccl": NCCL.
+        "auto": NCCL where it works, else staged; tried once per communicator. Arrays of the host
+        always travel by MPI.
 
     Examples
     --------
@@ -49,6 +56,7 @@ class Options:
     reproducible: bool = False
     replace_root: bool = False
     segment_nbytes: int = 4 << 20
+    transport: str = "auto"
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -70,6 +78,11 @@ class Options:
                 raise ValueError(
                     f"Options.{name}: got {getattr(self, name)!r}, wanted True or False"
                 )
+        if self.transport not in TRANSPORTS:
+            raise ValueError(
+                f"Options.transport: got {self.transport!r}, wanted one of"
+                f" {', '.join(map(repr, TRANSPORTS))}"
+            )
         segment = self.segment_nbytes
         if not isinstance(segment, int) or not 4096 <= segment <= 1 << 29:
             raise ValueError(
@@ -87,6 +100,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "reproducible": _switch,
     "replace_root": _switch,
     "segment_nbytes": int,
+    "transport": str,
 }
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import operator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from zccl.device import is_device_array
 
 _ATTRIBUTES = ("ptr", "cuda_stream", "handle")  # CuPy, PyTorch, Numba
 
@@ -40,3 +45,61 @@ def stream_pointer(stream: Any) -> int:
             f"stream: got {type(stream).__name__}, wanted None, an address, or a stream of CuPy,"
             " Numba or PyTorch"
         ) from None
+
+
+class _Address:
+    """A stream for `Stream.from_external`."""
+
+    def __init__(self, pointer: int):
+        self._pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._pointer
+
+
+def cupy_stream(pointer: int) -> Any:
+    """Return a stream as CuPy has it, to be made the current one."""
+    import cupy
+
+    if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14
+        return cupy.cuda.Stream.from_external(_Address(pointer))
+    return cupy.cuda.ExternalStream(pointer)
+
+
+@contextlib.contextmanager
+def on_stream(array: Any, stream: Any) -> Iterator[None]:
+    """Make a stream CuPy's current one, on the device of an array (the current device for None)."""
+    import cupy
+
+    with contextlib.nullcontext() if array is None else cupy.asarray(array).device:
+        if stream is None:
+            yield
+        else:
+            with cupy_stream(stream_pointer(stream)):
+                yield
+
+
+_BUFFERS = ("sendbuf", "recvbuf", "buf")
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+def on_callers_stream(call: _Call) -> _Call:
+    """Let a collective work on the GPU of its arrays and on the caller's stream.
+
+    Both become CuPy's current ones during the call. What is wrong with them is left to its checks,
+    whose errors all ranks raise.
+    """
+
+    @functools.wraps(call)
+    def ordered(*args: Any, **keywords: Any) -> Any:
+        given = [*args[:2], *(keywords.get(name) for name in _BUFFERS)]
+        array = next((b for b in given if b is not None and is_device_array(b)), None)
+        stream = keywords.get("stream")
+        if array is None and stream is None:
+            return call(*args, **keywords)
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(Exception):
+                stack.enter_context(on_stream(array, stream))
+            return call(*args, **keywords)
+
+    return ordered  # type: ignore[return-value]

@@ -77,7 +77,7 @@ def guard_library():
         if module_name.startswith("zccl.") and ".kernels." not in module_name:
             if getattr(module, "np", None) is np:
                 module.np = GuardedNumpy()
-    pool.take = guarded
+    pool.HOST.take = guarded
 
 
 def samples():

@@ -15,6 +15,7 @@ from zccl.collectives.grids import movement_grid
 from zccl.errors import StreamError
 from zccl.formats import TILE
 from zccl.plan import covering_parts, even_split, row_parts, share_runs
+from zccl.pool import HOST
 
 SIZES = range(1, 18)
 
@@ -53,18 +54,18 @@ def test_doubling_gathers_from_everyone(size):
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=9))
 def test_bundles(contents):
     messages = [np.frombuffer(content, np.uint8).copy() for content in contents]
-    bundle = pack(messages)
-    found = unpack(bundle, len(messages))
+    bundle = pack(messages, HOST)
+    found = unpack(bundle, len(messages), HOST)
     assert [message.tobytes() for message in found] == contents
     if len(messages) > 1:
         assert all(message.ctypes.data % 8 == 0 for message in found)
         for wrong in (bundle[:-1], bundle[:5], bundle[:0]):
             with pytest.raises(StreamError):
-                unpack(wrong, len(messages))
+                unpack(wrong, len(messages), HOST)
         forged = bundle.copy()
         forged[:8].view(np.int64)[0] = -8
         with pytest.raises(StreamError):
-            unpack(forged, len(messages))
+            unpack(forged, len(messages), HOST)
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=6), st.sampled_from([1, 2]))

@@ -12,20 +12,20 @@ from zccl.codecs import threads, tiles
 
 def test_memory_comes_back_when_its_last_view_is_gone():
     zccl.free_workspace()
-    buffer = pool.take(5000)
+    buffer = pool.HOST.take(5000)
     view = buffer[104:200].view(np.uint64)
     address = buffer.ctypes.data
     del buffer
     gc.collect()
-    assert pool.take(5000).ctypes.data != address, "still in use through a view"
+    assert pool.HOST.take(5000).ctypes.data != address, "still in use through a view"
     del view
     gc.collect()
-    assert pool.take(5000).ctypes.data == address
+    assert pool.HOST.take(5000).ctypes.data == address
 
 
 def test_free_workspace_returns_what_is_kept():
     zccl.free_workspace()
-    del_me = pool.take(100_000)
+    del_me = pool.HOST.take(100_000)
     assert zccl.free_workspace() == 0
     del del_me
     gc.collect()
@@ -35,7 +35,7 @@ def test_free_workspace_returns_what_is_kept():
 
 @pytest.mark.parametrize("nbytes", [0, 1, 1023, 1024, 1025, 4_194_304, 4_202_497])
 def test_sizes_are_met_with_at_most_an_eighth_to_spare(nbytes):
-    buffer = pool.take(nbytes)
+    buffer = pool.HOST.take(nbytes)
     assert buffer.nbytes == nbytes
     assert buffer.base is not None
     buffer[:] = 7

@@ -1,8 +1,9 @@
 """The agreement that starts every collective: one small allreduce finds faults on any rank.
 
-The record is six numbers, reduced by MAX: who has a fault, a hash of the arguments and its negative
-(equal on all ranks if and only if the two results are each other's negative), the ends of the value
-range, and a number that some collectives need. Texts move on the failure path only.
+The record is eight numbers, reduced by MAX: who has a fault, a hash of the arguments and its
+negative (equal on all ranks if and only if the two results are each other's negative), the ends of
+the value range, a number that some collectives need, and whether arrays are on GPUs and on hosts.
+Texts move on the failure path only.
 """
 
 from __future__ import annotations
@@ -53,13 +54,40 @@ class Terms(NamedTuple):
 NO_TERMS = Terms.of({})
 
 
+class Agreed(NamedTuple):
+    """What is known of all ranks.
+
+    Attributes
+    ----------
+    low, high : float
+        The value range; (inf, -inf) for none.
+    fact : float
+        The largest of a number that some collectives need; -inf for none.
+    device, host : bool
+        Whether some rank's array is on a GPU, and whether some rank's is not.
+    """
+
+    low: float
+    high: float
+    fact: float
+    device: bool
+    host: bool
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The value range."""
+        return self.low, self.high
+
+
 def agree(
     comm: MPI.Intracomm,
     terms: Terms = NO_TERMS,
     fault: Exception | None = None,
     value_range: tuple[float, float] = NO_RANGE,
-) -> tuple[float, float]:
-    """Return the value range over all ranks when all give the same arguments and none has a fault.
+    fact: float = -math.inf,
+    on_device: bool | None = None,
+) -> Agreed:
+    """Return what is known of all ranks when all give the same arguments and none has a fault.
 
     Parameters
     ----------
@@ -71,6 +99,10 @@ def agree(
         What is wrong on this rank.
     value_range : (float, float)
         Smallest and largest value here; (inf, -inf) for none.
+    fact : float
+        A number, -inf for none.
+    on_device : bool or None
+        Whether this rank's array is on a GPU; None where it has none.
 
     Raises
     ------
@@ -79,45 +111,16 @@ def agree(
     ValueError
         When the arguments differ.
     """
-    low, high, _ = agree_with_fact(comm, terms, fault, value_range)
-    return low, high
-
-
-def agree_with_fact(
-    comm: MPI.Intracomm,
-    terms: Terms,
-    fault: Exception | None,
-    value_range: tuple[float, float],
-    fact: float = -math.inf,
-) -> tuple[float, float, float]:
-    """Agree, and learn a number; the record has one length, whatever the collective.
-
-    Parameters
-    ----------
-    comm, terms, fault, value_range
-        As for `agree`.
-    fact : float
-        A number, -inf for none.
-
-    Returns
-    -------
-    (float, float, float)
-        The value range over all ranks, and the largest number.
-
-    Raises
-    ------
-    Exception
-        As `agree`.
-    """
     low, high = value_range
     status = 0.0 if fault is None else float(comm.size - comm.rank)
-    record = array("d", (status, terms.key, -terms.key, -low, high, fact))
+    device, host = float(on_device is True), float(on_device is False)
+    record = array("d", (status, terms.key, -terms.key, -low, high, fact, device, host))
     wait_until(comm.Iallreduce(MPI.IN_PLACE, record, MPI.MAX).Test)
     if record[0]:
         _raise_fault(comm, comm.size - int(record[0]), fault)
     if record[1] != -record[2]:
         _raise_difference(comm, terms.arguments)
-    return -record[3], record[4], record[5]
+    return Agreed(-record[3], record[4], record[5], record[6] > 0, record[7] > 0)
 
 
 def _raise_fault(comm: MPI.Intracomm, rank: int, fault: Exception | None) -> NoReturn:

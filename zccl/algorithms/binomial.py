@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from zccl import pool
 from zccl.algorithms.primitives import Inbox, Link, Outbox, ReducingLink, Steps
 from zccl.algorithms.ring import pass_from_root, reduce_chunks
 from zccl.algorithms.schedules import Branch, binomial_tree
@@ -38,7 +37,7 @@ def scatter_allgather_bcast(
     held: dict[int, list[Bytes]] = {rank: [] for rank in range(link.size)}
 
     def keep(rank: int, message: Bytes, part: slice) -> None:
-        held[rank].append(pool.fitted(message))
+        held[rank].append(link.memory.fitted(message))
         if link.rank == root and decode_root:
             link.decode(message, part)
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Generator
 
 import numpy as np
 
-from zccl import pool
-from zccl.algorithms.protocols import Codec, Pending, ReducingCodec, Transport
+from zccl.algorithms.protocols import Codec, Memory, Pending, ReducingCodec, Transport
 from zccl.errors import StreamError, TransportError
 from zccl.typing import Bytes
 
@@ -37,6 +36,7 @@ class Link:
         self.sent_nbytes = 0
         self.plain_nbytes = 0  # what the same messages would have had without compression
         self.failure: Exception | None = None
+        self.memory = codec.memory
         self._transport = transport
         self._codec = codec
         self._tag = transport.next_tag()
@@ -48,7 +48,7 @@ class Link:
         self.plain_nbytes += sum(map(self.plain_size, parts))
         while self._sends and self._sends[0].done():  # lets go of their buffers
             self._sends.popleft()
-        self._sends.append(self._transport.isend(pool.fitted(message), dest, self._tag))
+        self._sends.append(self._transport.isend(self.memory.fitted(message), dest, self._tag))
         return self._sends[-1]
 
     def plain_size(self, part: slice) -> int:
@@ -57,7 +57,7 @@ class Link:
 
     def receive(self, source: int, parts: list[slice]) -> Pending:
         """Start to receive the message of some parts."""
-        buffer = pool.take(packed_nbytes([self._codec.max_nbytes(part) for part in parts]))
+        buffer = self.memory.take(packed_nbytes([self._codec.max_nbytes(part) for part in parts]))
         return self._transport.irecv(buffer, source, self._tag)
 
     def finish_sends(self) -> Steps:
@@ -76,15 +76,19 @@ class Link:
 
     def pack(self, messages: list[Bytes]) -> Bytes:
         """Return the bundle of some messages."""
-        return self._guarded(lambda: pack(messages))
+        return self._guarded(lambda: pack(messages, self.memory))
 
     def split(self, message: Bytes, count: int) -> list[Bytes]:
         """Return the messages of a bundle; all of a damaged one are failures."""
         try:
-            return unpack(message, count)
+            return unpack(message, count, self.memory)
         except StreamError as error:
             self.failure = self.failure or error
             return [_FAILED] * count
+
+    def finish_codec(self) -> None:
+        """Wait for what the codec has under way."""
+        self._guarded(self._codec.finish)
 
     def _guarded(self, work: Callable[[], Bytes | None]) -> Bytes:
         try:
@@ -145,13 +149,13 @@ def packed_nbytes(sizes: list[int]) -> int:
     return 8 * len(sizes) + sum(-(-nbytes // 8) * 8 for nbytes in sizes)
 
 
-def pack(messages: list[Bytes]) -> Bytes:
+def pack(messages: list[Bytes], memory: Memory) -> Bytes:
     """Join messages: their lengths, then each on an 8-byte border."""
     if len(messages) == 1:
         return messages[0]
     sizes = [message.nbytes for message in messages]
-    bundle = pool.take(packed_nbytes(sizes))
-    bundle[: 8 * len(sizes)].view(np.int64)[:] = sizes
+    bundle = memory.take(packed_nbytes(sizes))
+    memory.put_numbers(bundle[: 8 * len(sizes)], sizes)
     at = 8 * len(sizes)
     for message in messages:
         bundle[at : at + message.nbytes] = message
@@ -159,7 +163,7 @@ def pack(messages: list[Bytes]) -> Bytes:
     return bundle
 
 
-def unpack(bundle: Bytes, count: int) -> list[Bytes]:
+def unpack(bundle: Bytes, count: int, memory: Memory) -> list[Bytes]:
     """Split a bundle into its messages, views of it.
 
     Raises
@@ -169,7 +173,7 @@ def unpack(bundle: Bytes, count: int) -> list[Bytes]:
     """
     if count == 1:
         return [bundle]
-    sizes = bundle[: 8 * count].view(np.int64).tolist() if bundle.nbytes >= 8 * count else []
+    sizes = memory.numbers(bundle[: 8 * count]) if bundle.nbytes >= 8 * count else []
     if not sizes or min(sizes) < 0 or packed_nbytes(sizes) != bundle.nbytes:
         raise StreamError(f"damaged bundle of {bundle.nbytes} bytes")
     messages = []

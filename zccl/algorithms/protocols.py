@@ -7,8 +7,30 @@ from typing import Protocol
 from zccl.typing import Bytes
 
 
+class Memory(Protocol):
+    """Where the messages of a codec lie."""
+
+    def take(self, nbytes: int) -> Bytes:
+        """Return memory of so many bytes."""
+        ...
+
+    def fitted(self, message: Bytes) -> Bytes:
+        """Return a message that will be kept for a while, in memory of its own size."""
+        ...
+
+    def numbers(self, row: Bytes) -> list[int]:
+        """Read int64 numbers."""
+        ...
+
+    def put_numbers(self, row: Bytes, numbers: list[int]) -> None:
+        """Write int64 numbers."""
+        ...
+
+
 class Codec(Protocol):
     """Parts of an array to messages and back; a part is a slice of its row of values."""
+
+    memory: Memory
 
     itemsize: int  # bytes of a value
     escapes: int  # values that travelled as raw bits so far
@@ -23,7 +45,11 @@ class Codec(Protocol):
         ...
 
     def decode(self, message: Bytes, part: slice) -> None:
-        """Put the values of a message into the result."""
+        """Put the values of a message into the result; damage may be raised by `finish` only."""
+        ...
+
+    def finish(self) -> None:
+        """Wait for what is under way; raises what was found out late."""
         ...
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from zccl import pool
 from zccl.algorithms.primitives import Inbox, Link, Outbox, ReducingLink, Steps
 from zccl.algorithms.schedules import recursive_doubling
 from zccl.typing import Bytes
@@ -74,7 +73,7 @@ def recursive_doubling_allgather(link: Link, chunks: list[list[slice]]) -> Steps
         for rank in ranks:
             held[rank] = []
             for _ in chunks[rank]:
-                held[rank].append(pool.fitted((yield from inbox.take())))
+                held[rank].append(link.memory.fitted((yield from inbox.take())))
 
     others = [rank for rank in range(link.size) if rank != link.rank]
     if schedule.folds_to is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import cupy
 import numpy as np
@@ -15,8 +16,12 @@ from zccl.kernels.cpu.checksum import K32, K64
 from zccl.kernels.cuda import rows
 from zccl.kernels.cuda.rows import Rows
 from zccl.ops import Op
+from zccl.typing import Array
 
 _OP_CODES = {Op.SUM: 0, Op.AVG: 0, Op.MAX: 1, Op.MIN: 2}
+
+
+_SLOTS = 3  # results of four numbers each: of an operation, and of checks of its two operands
 
 
 class _Workspace:
@@ -24,9 +29,9 @@ class _Workspace:
 
     def __init__(self) -> None:
         self.work = cupy.zeros(1 << 16, np.uint8)
-        pinned = cupy.cuda.alloc_pinned_memory(32)
+        pinned = cupy.cuda.alloc_pinned_memory(32 * _SLOTS)
         self.result = pinned.ptr
-        self._numbers = np.frombuffer(pinned, np.int64, 4)
+        self.numbers = np.frombuffer(pinned, np.int64, 4 * _SLOTS).reshape(_SLOTS, 4)
 
     def room(self, n: int) -> int:
         """Return the address of a work area for n values."""
@@ -34,17 +39,13 @@ class _Workspace:
             self.work = cupy.zeros(rows.work_nbytes(n), np.uint8)
         return int(self.work.data.ptr)
 
-    def read(self) -> tuple[int, int, int, int]:
-        """Wait for the stream, and return its result: words, checksum, status, raw values."""
-        cupy.cuda.get_current_stream().synchronize()
-        nwords, checksum, status, raw = self._numbers.tolist()
-        return nwords, checksum % 2**64, status, raw
+    def slot(self, k: int) -> int:
+        """Return the address of a result."""
+        return int(self.result) + 32 * k
 
-    def read_ends(self) -> tuple[float, float]:
-        """Wait for the stream, and return its result as two numbers."""
+    def wait(self) -> None:
+        """Wait for the stream, whose results are then there."""
         cupy.cuda.get_current_stream().synchronize()
-        low, high = self._numbers[:2].view(np.float64).tolist()
-        return low, high
 
 
 @functools.lru_cache(64)
@@ -75,22 +76,35 @@ class DeviceTiles:
 
     def finite_range(self, values: DeviceArray, fill: float) -> tuple[float, float]:
         """Return the smallest and largest finite value that is not `fill`; (inf, -inf) for none."""
+        if not values.size:
+            return math.inf, -math.inf
         w = self._workspace
         self._rows.value_range(
-            values.data.ptr, values.size, fill, w.room(values.size), w.result
+            values.data.ptr, values.size, fill, w.room(values.size), w.slot(0)
         )(self._stream)  # fmt: skip
-        return w.read_ends()
+        w.wait()
+        low, high = w.numbers[0, :2].view(np.float64).tolist()
+        return low, high
+
+    def compress(
+        self, values: DeviceArray, grid: Grid, table: DeviceArray, words: DeviceArray
+    ) -> tuple[int, int, int]:
+        """Compress values; records lie in any order.
+
+        Returns the words in use, the checksum, and how many values are raw.
+        """
+        n, w = values.size, self._workspace
+        self._rows.compress(
+            values.data.ptr, n, grid.step, grid.error_bound, grid.movement, grid.ranks, grid.rank,
+            grid.fill, table.data.ptr, words.data.ptr, w.room(n), w.slot(0),
+        )(self._stream)  # fmt: skip
+        return self._outcome()
 
     def encode(self, values: DeviceArray, grid: Grid) -> tuple[Body, int]:
         """Compress values: the body, records in the order of their tiles, and how many are raw."""
-        n = values.size
-        table, words = self._room(n)
-        w = self._workspace
-        self._rows.compress(
-            values.data.ptr, n, grid.step, grid.error_bound, grid.movement, grid.ranks, grid.rank,
-            grid.fill, table.data.ptr, words.data.ptr, w.room(n), w.result,
-        )(self._stream)  # fmt: skip
-        return self._ordered(n, table, words)
+        table, words = self._room(values.size)
+        nwords, checksum, raw = self.compress(values, grid, table, words)
+        return self._ordered(values.size, table, words, nwords, checksum), raw
 
     def decode(self, body: Body, step: float, out: DeviceArray, reduced: bool = False) -> None:
         """Decompress a body into `out`.
@@ -101,14 +115,27 @@ class DeviceTiles:
             When it is damaged.
         """
         w = self._workspace
+        self.decompress(body, step, 1.0, reduced, out, w.numbers[0])
+        w.wait()
+        self.check(w.numbers[0], body.checksum)
+
+    def decompress(
+        self,
+        body: Body,
+        step: float,
+        divisor: float,
+        reduced: bool,
+        out: DeviceArray,
+        verdict: Array,
+    ) -> None:
+        """Start to decompress a body into `out`; `verdict`, pinned memory, is for `check` later."""
         self._rows.decompress(
-            body.table.data.ptr, body.words.data.ptr, body.words.size, step, 1.0, reduced,
-            out.data.ptr, out.size, w.room(out.size), w.result,
+            body.table.data.ptr, body.words.data.ptr, body.words.size, step, divisor, reduced,
+            out.data.ptr, out.size, self._workspace.room(out.size), verdict.ctypes.data,
         )(self._stream)  # fmt: skip
-        self._check(body)
 
     def combine(self, a: Body, b: Body, op: Op, n: int, step: float) -> Body:
-        """Reduce two bodies of n values on one grid.
+        """Reduce two bodies of n values on one grid; records in the order of their tiles.
 
         Raises
         ------
@@ -117,20 +144,91 @@ class DeviceTiles:
         OverflowError
             When the codes of a sum outgrow the format.
         """
-        w = self._workspace
-        for body in (a, b):
-            self._rows.verify(
-                n, body.table.data.ptr, body.words.data.ptr, body.words.size, w.room(n), w.result
-            )(self._stream)  # fmt: skip
-            self._check(body)
         table, words = self._room(n)
+        nwords, checksum = self.hop(a, b, op, n, step, table, words, keep_small=False)
+        return self._ordered(n, table, words, nwords, checksum)
+
+    def hop(
+        self,
+        a: Body,
+        b: Body,
+        op: Op,
+        n: int,
+        step: float,
+        table: DeviceArray,
+        words: DeviceArray,
+        keep_small: bool = True,
+    ) -> tuple[int, int]:
+        """Do as `combine` into given memory; records lie in any order.
+
+        Returns the words in use and the checksum.
+        """
+        w = self._workspace
+        self._start_check(n, a, 1)
+        self._start_check(n, b, 2)
         self._rows.combine(
-            _OP_CODES[op], n, step, False,
+            _OP_CODES[op], n, step, keep_small,
             a.table.data.ptr, a.words.data.ptr, a.words.size,
             b.table.data.ptr, b.words.data.ptr, b.words.size,
-            table.data.ptr, words.data.ptr, w.room(n), w.result,
+            table.data.ptr, words.data.ptr, w.room(n), w.slot(0),
         )(self._stream)  # fmt: skip
-        return self._ordered(n, table, words)[0]
+        nwords, checksum, _ = self._outcome(a, b)
+        return nwords, checksum
+
+    def hop_with_values(
+        self,
+        values: DeviceArray,
+        grid: Grid,
+        b: Body,
+        op: Op,
+        table: DeviceArray,
+        words: DeviceArray,
+    ) -> tuple[int, int, int]:
+        """Reduce values and a body on one grid into given memory; records lie in any order.
+
+        Returns the words in use, the checksum, and how many values are raw.
+
+        Raises
+        ------
+        StreamError, OverflowError
+            As `combine`.
+        """
+        n, w = values.size, self._workspace
+        own = cupy.empty(self._rows.own_nbytes(n), np.uint8)
+        self._start_check(n, b, 1)
+        self._rows.combine_with_values(
+            _OP_CODES[op], values.data.ptr, n, grid.step, grid.ranks, grid.rank, grid.fill,
+            own.data.ptr, b.table.data.ptr, b.words.data.ptr, b.words.size,
+            table.data.ptr, words.data.ptr, w.room(n), w.slot(0),
+        )(self._stream)  # fmt: skip
+        return self._outcome(b)
+
+    def check(self, verdict: Array, checksum: int) -> None:
+        """Raise StreamError where a verdict says that a body is damaged."""
+        _, found, status, _ = verdict.tolist()
+        if status == rows.DAMAGED or found % 2**64 != checksum:
+            raise StreamError("damaged stream: a length or the checksum is wrong")
+
+    def _start_check(self, n: int, body: Body, slot: int) -> None:
+        w = self._workspace
+        self._rows.verify(
+            n, body.table.data.ptr, body.words.data.ptr, body.words.size, w.room(n), w.slot(slot)
+        )(self._stream)  # fmt: skip
+
+    def _outcome(self, *operands: Body) -> tuple[int, int, int]:
+        """Wait for an operation; returns its words, checksum and raw values."""
+        w = self._workspace
+        w.wait()
+        for slot, body in enumerate(operands, 1):
+            self.check(w.numbers[slot], body.checksum)
+        nwords, checksum, status, raw = w.numbers[0].tolist()
+        if status == rows.DAMAGED:
+            raise StreamError("damaged stream: a length is wrong")
+        if status == rows.OVERFLOW:
+            raise OverflowError(
+                "the codes of a sum outgrow the format: too many streams, or too fine a bound"
+            )
+        return nwords, checksum % 2**64, raw
 
     def _room(self, n: int) -> tuple[DeviceArray, DeviceArray]:
         return (
@@ -138,31 +236,20 @@ class DeviceTiles:
             cupy.empty(room_nwords(n, self._dtype), np.uint32),
         )
 
-    def _ordered(self, n: int, table: DeviceArray, words: DeviceArray) -> tuple[Body, int]:
+    def _ordered(
+        self, n: int, table: DeviceArray, words: DeviceArray, nwords: int, checksum: int
+    ) -> Body:
         """Put records in the order of their tiles."""
-        w = self._workspace
-        nwords, checksum, status, raw = w.read()
-        if status == rows.DAMAGED:
-            raise StreamError("damaged stream: a length is wrong")
-        if status == rows.OVERFLOW:
-            raise OverflowError(
-                "the codes of a sum outgrow the format: too many streams, or too fine a bound"
-            )
         tiles = tile_count(n)
         parts = cupy.empty(rows.order_nbytes(n), np.uint8)
         body = Body(
             cupy.empty(max(tiles, 1), np.uint64), cupy.empty(max(nwords, 1), np.uint32), checksum
         )
         self._rows.order(
-            n, table.data.ptr, words.data.ptr, parts.data.ptr, w.room(n),
+            n, table.data.ptr, words.data.ptr, parts.data.ptr, self._workspace.room(n),
             body.table.data.ptr, body.words.data.ptr,
         )(self._stream)  # fmt: skip
-        return Body(body.table[:tiles], body.words[:nwords], checksum), raw
-
-    def _check(self, body: Body) -> None:
-        _, checksum, status, _ = self._workspace.read()
-        if status == rows.DAMAGED or checksum != body.checksum:
-            raise StreamError("damaged stream: a length or the checksum is wrong")
+        return Body(body.table[:tiles], body.words[:nwords], checksum)
 
 
 def plain_checksum(words: DeviceArray, kind: int) -> int:

@@ -7,14 +7,12 @@ import time
 
 import numpy as np
 
-from zccl import pool
-from zccl.codecs import tiles
+from zccl.codecs.coder import Coder
+from zccl.codecs.host_coder import Coded, HostCoder, max_nbytes
 from zccl.codecs.places import Place
-from zccl.codecs.tiles import Body, Grid, tile_count
+from zccl.codecs.tiles import Grid
 from zccl.errors import StreamError
-from zccl.formats import RAW
-from zccl.kernels.cpu.checksum import words_checksum
-from zccl.typing import Array, Bytes
+from zccl.typing import Bytes
 
 HEAD_NBYTES = 16  # checksum and step
 _STEP_FACTOR = 0x9E3779B97F4A7C15  # odd: a damaged step changes the checksum
@@ -36,73 +34,64 @@ class MovementCodec:
         Of both.
     grid : Grid
         Of this rank's own values.
-    threads : int
-        Cores to work on.
+    coder : Coder, optional
+        What to work with; on one core of the host by default.
     """
 
-    def __init__(self, source: Place, place: Place, dtype: np.dtype, grid: Grid, threads: int = 1):
+    def __init__(
+        self, source: Place, place: Place, dtype: np.dtype, grid: Grid, coder: Coder | None = None
+    ):
         self._source = source
         self._place = place
         self._dtype = dtype
         self._grid = grid
-        self._threads = threads
+        self._coder = coder or HostCoder(dtype)
+        self.memory = self._coder.memory
         self.itemsize = dtype.itemsize
         self.escapes = 0
         self.seconds = 0.0
 
     def max_nbytes(self, part: slice) -> int:
         """Return the most bytes that a message of these values can have."""
-        n = part.stop - part.start
-        return HEAD_NBYTES + 8 * tile_count(n) + 4 * tiles.room_nwords(n, self._dtype)
+        return max_nbytes(part.stop - part.start, self._dtype, HEAD_NBYTES)
 
     def encode(self, part: slice) -> Bytes:
         """Return the message of one's own values."""
         start = time.perf_counter()
         values, step = self._source(part), self._grid.step
-        message = pool.take(self.max_nbytes(part))
-        checksum, nbytes = 0, values.nbytes
         if step:
-            body, raw = tiles.encode(values, self._grid, *self._split(message, part), self._threads)
-            self.escapes += int(raw)
-            checksum, nbytes = body.checksum, body.nbytes
+            coded, raw = self._coder.encode(values, self._grid, HEAD_NBYTES)
+            self.escapes += raw
+            message, checksum = coded.message, coded.checksum
         else:
-            message[HEAD_NBYTES : HEAD_NBYTES + nbytes] = values.view(np.uint8)
-            checksum = _plain_checksum(message[HEAD_NBYTES : HEAD_NBYTES + nbytes])
-        struct.pack_into("<Qd", message.data, 0, _sealed(checksum, step), step)
-        result = pool.take(HEAD_NBYTES + nbytes)
-        result[:] = message[: result.size]
+            message = self._coder.store(values, HEAD_NBYTES)
+            checksum = self._coder.plain_checksum(message, HEAD_NBYTES)
+        self._coder.write_head(message, struct.pack("<Qd", _sealed(checksum, step), step))
         self.seconds += time.perf_counter() - start
-        return result
+        return message
 
     def decode(self, message: Bytes, part: slice) -> None:
         """Put the values of a message in their place."""
         start = time.perf_counter()
-        n = part.stop - part.start
-        if message.size < HEAD_NBYTES or message.size % 4:
-            raise StreamError(f"damaged message of {message.size} bytes")
-        sealed, step = struct.unpack_from("<Qd", message.data)
+        sealed, step = struct.unpack("<Qd", self._coder.read_head(message, HEAD_NBYTES))
         checksum = _unsealed(sealed, step)
         if not 0 <= step < float("inf"):
             raise StreamError(f"damaged message: grid step {step}")
-        if not step:
-            plain = message[HEAD_NBYTES:]
-            if plain.size != n * self.itemsize or _plain_checksum(plain) != checksum:
-                raise StreamError(f"damaged message of {message.size} bytes")
-            self._place(part)[...] = plain.view(self._dtype)
+        if step:
+            self._coder.decode(Coded(message, HEAD_NBYTES, checksum), step, self._place(part))
         else:
-            if message.size < HEAD_NBYTES + 8 * tile_count(n):
+            nbytes = (part.stop - part.start) * self.itemsize
+            intact = message.size == HEAD_NBYTES + nbytes
+            if not intact or self._coder.plain_checksum(message, HEAD_NBYTES) != checksum:
                 raise StreamError(f"damaged message of {message.size} bytes")
-            body = Body(*self._split(message, part), checksum)
-            tiles.decode(body, step, self._place(part), threads=self._threads)
+            self._place(part)[...] = self._coder.elements(message, HEAD_NBYTES)
         self.seconds += time.perf_counter() - start
 
-    def _split(self, message: Bytes, part: slice) -> tuple[Array, Array]:
-        end = HEAD_NBYTES + 8 * tile_count(part.stop - part.start)
-        return message[HEAD_NBYTES:end].view(np.uint64), message[end:].view(np.uint32)
-
-
-def _plain_checksum(plain: Bytes) -> int:
-    return int(words_checksum(plain.view(np.uint32), RAW))
+    def finish(self) -> None:
+        """Wait for what is under way."""
+        start = time.perf_counter()
+        self._coder.finish()
+        self.seconds += time.perf_counter() - start
 
 
 def _step_bits(step: float) -> int:

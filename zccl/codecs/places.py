@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zccl import pool
+from zccl.arrays import new_array
 from zccl.typing import Array
 
 
@@ -63,14 +63,13 @@ class Runs:
         self._borders: list[tuple[slice, Array]] = []
 
     def __call__(self, part: slice) -> Array:
-        """Return a view, or memory of the pool for a part that sticks out of its run."""
+        """Return a view, or other memory for a part that sticks out of its run."""
         at = 0
         for run in self._runs:
             if run.start <= part.start and part.stop <= run.stop:
                 return self._target[at + part.start - run.start : at + part.stop - run.start]
             at += run.stop - run.start
-        nbytes = (part.stop - part.start) * self._target.itemsize
-        border = pool.take(nbytes).view(self._target.dtype)
+        border = new_array(part.stop - part.start, self._target.dtype, like=self._target)
         self._borders.append((part, border))
         return border
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from zccl import pool
+from zccl.codecs.coder import Coder
+from zccl.codecs.host_coder import HostCoder
 from zccl.codecs.places import Place
 from zccl.errors import StreamError
 from zccl.ops import Op
@@ -51,12 +52,15 @@ class PlainCodec:
         Where the results go, of the same dtype; it may be the source.
     dtype : dtype
         Of both.
+    coder : Coder, optional
+        What to work with; on the host by default.
     """
 
-    def __init__(self, source: Place, place: Place, dtype: np.dtype):
+    def __init__(self, source: Place, place: Place, dtype: np.dtype, coder: Coder | None = None):
         self._source = source
         self._place = place
-        self._dtype = dtype
+        self._coder = coder or HostCoder(dtype)
+        self.memory = self._coder.memory
         self.itemsize = dtype.itemsize
         self.escapes = 0
         self.seconds = 0.0
@@ -67,18 +71,20 @@ class PlainCodec:
 
     def encode(self, part: slice) -> Bytes:
         """Return the message of one's own elements."""
-        message = pool.take(self.max_nbytes(part))
-        message[:] = self._source(part).view(np.uint8)
-        return message
+        return self._coder.store(self._source(part))
 
     def decode(self, message: Bytes, part: slice) -> None:
         """Put the elements of a message in their place."""
         self._place(part)[...] = self._elements(message, part)
 
+    def finish(self) -> None:
+        """Wait for what is under way."""
+        self._coder.finish()
+
     def _elements(self, message: Bytes, part: slice) -> Array:
         if message.size != self.max_nbytes(part):
             raise StreamError(f"damaged message of {message.size} bytes")
-        return message.view(self._dtype)
+        return self._coder.elements(message)
 
 
 class PlainReduction(PlainCodec):
@@ -86,7 +92,7 @@ class PlainReduction(PlainCodec):
 
     Parameters
     ----------
-    source, place, dtype
+    source, place, dtype, coder
         As for `PlainCodec`.
     reduce : function of two arrays
         The reduction of a hop.
@@ -101,8 +107,9 @@ class PlainReduction(PlainCodec):
         dtype: np.dtype,
         reduce: Callable[[Array, Array], Array],
         divisor: float = 1.0,
+        coder: Coder | None = None,
     ):
-        super().__init__(source, place, dtype)
+        super().__init__(source, place, dtype, coder)
         self._reduce = reduce
         self._divisor = divisor
 
@@ -116,9 +123,9 @@ class PlainReduction(PlainCodec):
 
     def _reduced(self, a: Array, b: Array) -> Bytes:
         start = time.perf_counter()
-        result = self._reduce(a, b)
+        message = self._coder.message(self._reduce(a, b))
         self.seconds += time.perf_counter() - start
-        return result.view(np.uint8)
+        return message
 
     def decode(self, message: Bytes, part: slice) -> None:
         """Put the elements of a message in their place."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-
-from zccl import pool
-from zccl.codecs import tiles
+from zccl.codecs.coder import Coder
+from zccl.codecs.host_coder import Coded, HostCoder, max_nbytes
 from zccl.codecs.places import Place
-from zccl.codecs.tiles import Body, Grid, tile_count
-from zccl.errors import StreamError
+from zccl.codecs.tiles import Grid
 from zccl.ops import Op
 from zccl.typing import Array, Bytes
+
+HEAD_NBYTES = 8  # checksum
 
 
 class QuantisedCodec:
@@ -31,80 +30,70 @@ class QuantisedCodec:
         The common grid of all ranks, with this rank.
     op : Op
         The reduction of a hop.
-    threads : int
-        Cores to work on.
+    coder : Coder, optional
+        What to work with; on one core of the host by default.
     """
 
-    def __init__(self, source: Array, place: Place, grid: Grid, op: Op, threads: int = 1):
+    def __init__(self, source: Array, place: Place, grid: Grid, op: Op, coder: Coder | None = None):
         self._source = source
         self._place = place
         self._grid = grid
         self._op = op
         self._dtype = source.dtype
-        self._threads = threads
+        self._coder = coder or HostCoder(source.dtype)
         self._divisor = float(grid.ranks) if op is Op.AVG else 1.0
+        self.memory = self._coder.memory
         self.itemsize = source.dtype.itemsize
         self.escapes = 0
         self.seconds = 0.0
 
     def max_nbytes(self, part: slice) -> int:
         """Return the most bytes that a message of these values can have."""
-        n = part.stop - part.start
-        return 8 + 8 * tile_count(n) + 4 * tiles.room_nwords(n, self._dtype)
+        return max_nbytes(part.stop - part.start, self._dtype, HEAD_NBYTES)
 
     def encode(self, part: slice) -> Bytes:
         """Return the message of one's own values."""
         start = time.perf_counter()
-        message = pool.take(self.max_nbytes(part))
-        table, words = self._split(message, part)
-        body, raw = tiles.encode(self._source[part], self._grid, table, words, self._threads)
-        self.escapes += int(raw)
-        return self._finish(message, body, start)
+        coded, raw = self._coder.encode(self._source[part], self._grid, HEAD_NBYTES)
+        self.escapes += raw
+        return self._sealed(coded, start)
 
     def combine(self, a: Bytes, b: Bytes, part: slice) -> Bytes:
         """Reduce two messages of the same values."""
         start = time.perf_counter()
-        message = pool.take(self.max_nbytes(part))
-        body = tiles.combine(
-            self._open(a, part), self._open(b, part), self._op, part.stop - part.start, self._dtype,
-            self._grid.step, *self._split(message, part), keep_small=True, threads=self._threads,
-        )  # fmt: skip
-        return self._finish(message, body, start)
+        n = part.stop - part.start
+        coded = self._coder.combine(self._open(a), self._open(b), self._op, n, self._grid.step)
+        return self._sealed(coded, start)
 
     def add_own(self, message: Bytes, part: slice) -> Bytes:
         """Reduce a message and one's own values; the same as `combine(message, encode(part))`."""
         start = time.perf_counter()
-        result = pool.take(self.max_nbytes(part))
-        table, words = self._split(result, part)
-        body, raw = tiles.combine_with_values(
-            self._source[part], self._grid, self._open(message, part), self._op, table, words,
-            self._threads,
-        )  # fmt: skip
-        self.escapes += int(raw)
-        return self._finish(result, body, start)
+        coded, raw = self._coder.add_values(
+            self._source[part], self._grid, self._open(message), self._op
+        )
+        self.escapes += raw
+        return self._sealed(coded, start)
 
     def decode(self, message: Bytes, part: slice) -> None:
         """Put the values of a message in their place."""
         start = time.perf_counter()
-        tiles.decode(
-            self._open(message, part), self._grid.step, self._place(part), self._divisor,
-            reduced=True, threads=self._threads,
-        )  # fmt: skip
+        self._coder.decode(
+            self._open(message), self._grid.step, self._place(part), self._divisor, reduced=True
+        )
         self.seconds += time.perf_counter() - start
 
-    def _split(self, message: Bytes, part: slice) -> tuple[Array, Array]:
-        end = 8 + 8 * tile_count(part.stop - part.start)
-        return message[8:end].view(np.uint64), message[end:].view(np.uint32)
-
-    def _open(self, message: Bytes, part: slice) -> Body:
-        if message.size < 8 + 8 * tile_count(part.stop - part.start) or message.size % 4:
-            raise StreamError(f"damaged message of {message.size} bytes")
-        return Body(*self._split(message, part), int(message[:8].view(np.uint64)[0]))
-
-    def _finish(self, message: Bytes, body: Body, start: float) -> Bytes:
-        """Copy a message to its length: the room for the worst case goes back to the pool."""
-        message[:8].view(np.uint64)[0] = body.checksum
-        result = pool.take(8 + body.nbytes)
-        result[:] = message[: result.size]
+    def finish(self) -> None:
+        """Wait for what is under way."""
+        start = time.perf_counter()
+        self._coder.finish()
         self.seconds += time.perf_counter() - start
-        return result
+
+    def _open(self, message: Bytes) -> Coded:
+        checksum = int.from_bytes(self._coder.read_head(message, HEAD_NBYTES), "little")
+        return Coded(message, HEAD_NBYTES, checksum)
+
+    def _sealed(self, coded: Coded, start: float) -> Bytes:
+        self._coder.write_head(coded.message, coded.checksum.to_bytes(HEAD_NBYTES, "little"))
+        self.seconds += time.perf_counter() - start
+        message: Bytes = coded.message
+        return message

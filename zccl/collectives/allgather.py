@@ -12,7 +12,7 @@ from mpi4py import MPI
 from zccl.algorithms.primitives import Link, Steps
 from zccl.algorithms.recursive_doubling import recursive_doubling_allgather
 from zccl.algorithms.ring import ring_allgather
-from zccl.arrays import check_room, host_array
+from zccl.arrays import given_array, given_room, is_on_device, overlap
 from zccl.collectives.arguments import check_counts, check_own_count, own_slot
 from zccl.collectives.moving import (
     Cutter,
@@ -20,13 +20,15 @@ from zccl.collectives.moving import (
     Route,
     Settings,
     counted,
+    in_bytes,
     move,
     signature,
     whole,
 )
-from zccl.collectives.running import agreed, communicator
+from zccl.collectives.running import agreed, as_given, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
+from zccl.streams import on_callers_stream
 from zccl.typing import Array, Bytes
 
 _ALGORITHMS: dict[str, Callable[[Link, list[list[slice]]], Steps]] = {
@@ -35,6 +37,7 @@ _ALGORITHMS: dict[str, Callable[[Link, list[list[slice]]], Steps]] = {
 }
 
 
+@on_callers_stream
 def allgather(
     sendbuf: Any,
     recvbuf: Array | None = None,
@@ -127,26 +130,25 @@ def allgather(
         if sendbuf is MPI.IN_PLACE:
             array = own_slot(recvbuf, recvcounts, rank, size)
         else:
-            array = host_array(sendbuf, "sendbuf")
-        if isinstance(recvbuf, np.ndarray) and np.may_share_memory(array, recvbuf):
+            array = given_array(sendbuf, "sendbuf")
+        if overlap(array, recvbuf):
             array = array.copy()
+        where = is_on_device(array)
         if recvcounts is None:
             counts = [array.size] * size
             shape: tuple[int, ...] = (size, *array.shape)
-            found = signature(settings, dtype=array.dtype, shape=array.shape)
+            found = signature(settings, where, dtype=array.dtype, shape=array.shape)
         else:
             counts = check_counts(recvcounts, "recvcounts", size, None)
             check_own_count(counts, "recvcounts", rank, array.size)
             shape = (sum(counts),)
-            found = signature(settings, dtype=array.dtype, recvcounts=counts)
+            found = signature(settings, where, dtype=array.dtype, recvcounts=counts)
         source = Shares(array, [array.size], before=sum(counts[:rank]))
-        call = Movement(found, source, array.dtype, transport)
-        result = np.empty(shape, array.dtype) if recvbuf is None else recvbuf
-        check_room(result, "recvbuf", shape, array.dtype)
-        call.fill(result, counts)
+        call = Movement(found, source, array.dtype, transport, where)
+        call.fill(given_room(recvbuf, "recvbuf", shape, array.dtype, where), counts)
         return call
 
-    call, low, high = agreed(transport, make)
+    call, known = agreed(transport, make)
     dtype = array.dtype
 
     def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
@@ -155,8 +157,14 @@ def allgather(
     def native(send: Bytes | None, into: Bytes | None) -> None:
         transport.comm.Allgatherv(whole(send, dtype), counted(into, counts, dtype))
 
+    def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+        nccl.exchange(
+            send, in_bytes([counts[rank]] * size, dtype), into, in_bytes(counts, dtype), same=True
+        )
+
     share_nbytes = sum(counts) * dtype.itemsize // size
     passed_on = (sum(counts) - counts[(rank + 1) % size]) * dtype.itemsize
-    route = Route(schedule, native, passed_on)
-    told = move(transport, call, (low, high), dtype, share_nbytes, lambda: None, route, start)
-    return (call.result, told) if return_info else call.result
+    route = Route(schedule, native, passed_on, by_nccl)
+    told = move(transport, call, known, dtype, share_nbytes, lambda: None, route, start)
+    result = as_given(call.result, recvbuf)
+    return (result, told) if return_info else result

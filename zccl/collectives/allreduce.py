@@ -13,6 +13,7 @@ from zccl.algorithms.ring import ring_allreduce
 from zccl.codecs.places import Place, Row
 from zccl.collectives.reducing import Family, reduce_over
 from zccl.collectives.reduction import (
+    HostTwin,
     Reduction,
     Settings,
     given_input,
@@ -22,6 +23,7 @@ from zccl.collectives.reduction import (
 from zccl.ops import Op
 from zccl.options import Options
 from zccl.plan import chunk_parts
+from zccl.streams import on_callers_stream
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
@@ -31,6 +33,7 @@ _ALGORITHMS: dict[str, Callable[[ReducingLink, list[list[slice]]], Steps]] = {
 }
 
 
+@on_callers_stream
 def allreduce(
     sendbuf: Any,
     recvbuf: Array | None = None,
@@ -136,8 +139,12 @@ def _schedule(
     return lambda link: _ALGORITHMS[algorithm](link, chunks), Row(call.target)
 
 
-def _native(transport: MpiTransport, call: Reduction, op: MPI.Op) -> None:
+def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> None:
     transport.comm.Allreduce(MPI.IN_PLACE if call.in_place else call.source, call.target, op)
 
 
-_FAMILY = Family(_make, _schedule, _native, lambda size: 2 * (size - 1) / size)
+def _nccl(nccl: Any, call: Reduction) -> None:
+    nccl.allreduce(call.source, call.target, call.signature.op)
+
+
+_FAMILY = Family(_make, _schedule, _native, lambda size: 2 * (size - 1) / size, _nccl)

@@ -11,15 +11,26 @@ from mpi4py import MPI
 
 from zccl.algorithms.pairwise import pairwise_alltoall
 from zccl.algorithms.primitives import Link, Steps
-from zccl.arrays import check_room, host_array
+from zccl.arrays import given_array, given_room, is_on_device, overlap
 from zccl.collectives.arguments import check_counts, rows_of
-from zccl.collectives.moving import Cutter, Movement, Route, Settings, counted, move, signature
-from zccl.collectives.running import agreed_with_fact, communicator
+from zccl.collectives.moving import (
+    Cutter,
+    Movement,
+    Route,
+    Settings,
+    counted,
+    in_bytes,
+    move,
+    signature,
+)
+from zccl.collectives.running import agreed, as_given, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
+from zccl.streams import on_callers_stream
 from zccl.typing import Array, Bytes
 
 
+@on_callers_stream
 def alltoall(
     sendbuf: Any,
     recvbuf: Array | None = None,
@@ -105,26 +116,27 @@ def alltoall(
     array = np.empty(0)
     sent: list[int] = []
 
-    def make() -> tuple[Movement, float]:
+    def make() -> Movement:
         nonlocal array, sent
         in_place = sendbuf is MPI.IN_PLACE
         if in_place and recvbuf is None:
             raise ValueError("recvbuf: got None, wanted the array, since sendbuf is MPI.IN_PLACE")
-        array = host_array(recvbuf, "recvbuf") if in_place else host_array(sendbuf, "sendbuf")
-        if isinstance(recvbuf, np.ndarray) and np.may_share_memory(array, recvbuf):
+        array = given_array(recvbuf, "recvbuf") if in_place else given_array(sendbuf, "sendbuf")
+        where = is_on_device(array)
+        if overlap(array, recvbuf):
             array = array.copy()
         if sendcounts is not None:
             sent = check_counts(sendcounts, "sendcounts", size, array.size)
-            found = signature(settings, dtype=array.dtype, counts="given")
+            found = signature(settings, where, dtype=array.dtype, counts="given")
         elif recvcounts is not None:
             raise ValueError("recvcounts: got counts, but sendcounts is None; give both")
         else:
             sent = rows_of(array.shape, "recvbuf" if in_place else "sendbuf", size)
-            found = signature(settings, dtype=array.dtype, shape=array.shape, counts="none")
-        call = Movement(found, Shares(array, sent), array.dtype, transport)
-        return call, float(array.nbytes)
+            found = signature(settings, where, dtype=array.dtype, shape=array.shape, counts="none")
+        shares = Shares(array, sent)
+        return Movement(found, shares, array.dtype, transport, where, float(array.nbytes))
 
-    call, low, high, nbytes = agreed_with_fact(transport, make)
+    call, known = agreed(transport, make)
     dtype = array.dtype
     received = np.array(sent, np.int64)
     if sendcounts is not None:
@@ -137,9 +149,7 @@ def alltoall(
             if wanted != counts:
                 raise ValueError(f"recvcounts: got {wanted}, but the ranks send {counts}")
         shape = array.shape if sendcounts is None else (sum(counts),)
-        result = np.empty(shape, dtype) if recvbuf is None else recvbuf
-        check_room(result, "recvbuf", shape, dtype)
-        call.fill(result, counts)
+        call.fill(given_room(recvbuf, "recvbuf", shape, dtype, bool(call.on_device)), counts)
 
     def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
         return pairwise_alltoall(link, cutter.rows(sent), cutter.rows(counts))
@@ -147,7 +157,11 @@ def alltoall(
     def native(send: Bytes | None, into: Bytes | None) -> None:
         transport.comm.Alltoallv(counted(send, sent, dtype), counted(into, counts, dtype))
 
-    share_nbytes = int(nbytes) // size
-    route = Route(schedule, native, array.nbytes - sent[rank] * dtype.itemsize)
-    told = move(transport, call, (low, high), dtype, share_nbytes, prepare, route, start)
-    return (call.result, told) if return_info else call.result
+    def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+        nccl.exchange(send, in_bytes(sent, dtype), into, in_bytes(counts, dtype))
+
+    share_nbytes = int(known.fact) // size
+    route = Route(schedule, native, array.nbytes - sent[rank] * dtype.itemsize, by_nccl)
+    told = move(transport, call, known, dtype, share_nbytes, prepare, route, start)
+    result = as_given(call.result, recvbuf)
+    return (result, told) if return_info else result

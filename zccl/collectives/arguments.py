@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zccl.arrays import host_array
+from zccl.arrays import given_array
 from zccl.typing import Array
 
 
@@ -107,7 +107,7 @@ def own_slot(recvbuf: Any, counts: Sequence[int] | None, rank: int, size: int) -
     """
     if recvbuf is None:
         raise ValueError("recvbuf: got None, wanted the array, since sendbuf is MPI.IN_PLACE")
-    array = host_array(recvbuf, "recvbuf")
+    array = given_array(recvbuf, "recvbuf")
     if counts is None:
         rows_of(array.shape, "recvbuf", size)
         return array[rank]

@@ -6,23 +6,24 @@ import math
 import time
 from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 
 from zccl.algorithms.binomial import binomial_bcast, scatter_allgather_bcast
 from zccl.algorithms.primitives import Link, Steps
-from zccl.arrays import check_room, host_array
+from zccl.arrays import given_array, given_room, is_on_device
 from zccl.collectives.arguments import check_root
 from zccl.collectives.layout import Layout, shared_layout
 from zccl.collectives.moving import Cutter, Movement, Route, Settings, move, signature, whole
-from zccl.collectives.running import agreed, communicator
+from zccl.collectives.running import agreed, as_given, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
+from zccl.streams import on_callers_stream
 from zccl.typing import Array, Bytes
 
 _ALGORITHMS = {"binomial": binomial_bcast, "scatter_allgather": scatter_allgather_bcast}
 
 
+@on_callers_stream
 def bcast(
     buf: Array | None = None,
     root: int = 0,
@@ -106,26 +107,27 @@ def bcast(
 
     def make() -> Movement:
         nonlocal layout
-        found = signature(settings, root=check_root(root, transport.size))
+        where = None if buf is None else is_on_device(buf)
+        found = signature(settings, where, root=check_root(root, transport.size))
         if transport.rank != root:
-            return Movement(found, None, None, transport)
-        array = host_array(buf, "buf")
-        layout = Layout(array.dtype, array.shape)
-        call = Movement(found, Shares(array, [array.size]), array.dtype, transport)
+            return Movement(found, None, None, transport, where)
+        array = given_array(buf, "buf")
+        layout = Layout(array.dtype, array.shape, bool(where))
+        call = Movement(found, Shares(array, [array.size]), array.dtype, transport, where)
         call.result = buf
         return call
 
-    call, low, high = agreed(transport, make)
+    call, known = agreed(transport, make)
     top = check_root(root, transport.size)
-    dtype, shape = shared_layout(transport.comm, layout, top)
+    dtype, shape, on_device = shared_layout(transport.comm, layout, top)
     count = math.prod(shape)
     fills = transport.rank != top or call.signature.options.replace_root
 
     def prepare() -> None:
+        if call.on_device is None:
+            call.on_device = on_device
         if fills:
-            result = np.empty(shape, dtype) if buf is None else buf
-            check_room(result, "buf", shape, dtype)
-            call.fill(result, [count])
+            call.fill(given_room(buf, "buf", shape, dtype, call.on_device), [count])
 
     def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
         return _ALGORITHMS[algorithm](link, cutter.chunks(count), top, decode_root=fills)
@@ -133,7 +135,11 @@ def bcast(
     def native(send: Bytes | None, into: Bytes | None) -> None:
         transport.comm.Bcast(whole(send if transport.rank == top else into, dtype), top)
 
+    def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+        nccl.bcast(send if transport.rank == top else into, top)
+
     nbytes = count * dtype.itemsize
-    route = Route(schedule, native, nbytes if transport.rank == top else 0)
-    told = move(transport, call, (low, high), dtype, nbytes, prepare, route, start)
-    return (call.result, told) if return_info else call.result
+    route = Route(schedule, native, nbytes if transport.rank == top else 0, by_nccl)
+    told = move(transport, call, known, dtype, nbytes, prepare, route, start)
+    result = as_given(call.result, buf)
+    return (result, told) if return_info else result

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from zccl.algorithms.agreement import Terms, agree
 from zccl.algorithms.binomial import binomial_gather
 from zccl.algorithms.primitives import Link, Steps
-from zccl.arrays import check_room, host_array
+from zccl.arrays import given_array, given_room, is_on_device, overlap
 from zccl.collectives.arguments import (
     check_counts,
     check_own_count,
@@ -28,16 +28,19 @@ from zccl.collectives.moving import (
     Route,
     Settings,
     counted,
+    in_bytes,
     move,
     signature,
     whole,
 )
-from zccl.collectives.running import agreed_with_fact, communicator
+from zccl.collectives.running import agreed, as_given, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
+from zccl.streams import on_callers_stream
 from zccl.typing import Array, Bytes
 
 
+@on_callers_stream
 def gather(
     sendbuf: Any,
     recvbuf: Array | None = None,
@@ -130,7 +133,7 @@ def gather(
     array = np.empty(0)
     counts: list[int] | None = None
 
-    def make() -> tuple[Movement, float]:
+    def make() -> Movement:
         nonlocal array, counts
         top = check_root(root, size)
         if sendbuf is MPI.IN_PLACE:
@@ -138,16 +141,18 @@ def gather(
                 raise ValueError("sendbuf: MPI.IN_PLACE is for the root only")
             array = own_slot(recvbuf, recvcounts, rank, size)
         else:
-            array = host_array(sendbuf, "sendbuf")
-        if isinstance(recvbuf, np.ndarray) and np.may_share_memory(array, recvbuf):
+            array = given_array(sendbuf, "sendbuf")
+        if overlap(array, recvbuf):
             array = array.copy()
-        found = signature(settings, root=top, dtype=array.dtype)
+        where = is_on_device(array)
+        found = signature(settings, where, root=top, dtype=array.dtype)
         if rank == top and recvcounts is not None:
             counts = check_counts(recvcounts, "recvcounts", size, None)
-        call = Movement(found, Shares(array, [array.size]), array.dtype, transport)
-        return call, float(recvcounts is not None) if rank == top else -math.inf
+        flat = float(recvcounts is not None) if rank == top else -math.inf
+        return Movement(found, Shares(array, [array.size]), array.dtype, transport, where, flat)
 
-    call, low, high, flat = agreed_with_fact(transport, make)
+    call, known = agreed(transport, make)
+    flat = known.fact
     top = check_root(root, size)
     dtype = array.dtype
     if flat:
@@ -162,8 +167,7 @@ def gather(
         call.source = Shares(array, [array.size], before=sum(shares[:rank]))
         if rank == top:
             shape = (sum(shares),) if flat else (size, *array.shape)
-            result = np.empty(shape, dtype) if recvbuf is None else recvbuf
-            check_room(result, "recvbuf", shape, dtype)
+            result = given_room(recvbuf, "recvbuf", shape, dtype, bool(call.on_device))
             call.fill(result, shares)
 
     def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
@@ -172,7 +176,14 @@ def gather(
     def native(send: Bytes | None, into: Bytes | None) -> None:
         transport.comm.Gatherv(whole(send, dtype), counted(into, shares, dtype), top)
 
+    def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+        nccl.exchange(
+            send, in_bytes([shares[rank] if k == top else 0 for k in range(size)], dtype),
+            into, in_bytes(shares if rank == top else [0] * size, dtype),
+        )  # fmt: skip
+
     share_nbytes = sum(shares) * dtype.itemsize // size
-    route = Route(schedule, native, 0 if rank == top else array.nbytes)
-    told = move(transport, call, (low, high), dtype, share_nbytes, prepare, route, start)
-    return (call.result, told) if return_info else call.result
+    route = Route(schedule, native, 0 if rank == top else array.nbytes, by_nccl)
+    told = move(transport, call, known, dtype, share_nbytes, prepare, route, start)
+    result = as_given(call.result, recvbuf)
+    return (result, told) if return_info else result

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from zccl import errorbound
+from zccl.codecs.ranges import largest_below
 from zccl.codecs.tiles import Grid
 from zccl.formats import MAX_CODE_BITS
-from zccl.kernels.cpu.value_range import largest_below
 from zccl.typing import Array
 
 
@@ -37,7 +37,7 @@ def movement_grid(
         limit = 2.0 ** MAX_CODE_BITS[values.dtype.str[1:]] * step
         largest = max(abs(ends[0]), abs(ends[1])) if ends[0] <= ends[1] else 0.0
         if largest > limit:
-            largest = float(largest_below(values, limit))
+            largest = largest_below(values, limit)
         if half:
             step = errorbound.half_step(largest, bound)
         else:

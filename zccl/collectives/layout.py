@@ -19,18 +19,19 @@ class Layout(NamedTuple):
 
     dtype: np.dtype
     shape: tuple[int, ...]
+    on_device: bool
 
 
 def shared_layout(comm: MPI.Intracomm, layout: Layout | None, root: int) -> Layout:
     """Return the root's layout on all ranks."""
-    numbers = np.zeros(2 + MAX_DIMS, np.int64)
+    numbers = np.zeros(3 + MAX_DIMS, np.int64)
     if comm.rank == root:
         assert layout is not None
-        numbers[:2] = _DTYPES.index(layout.dtype), len(layout.shape)
-        numbers[2 : 2 + len(layout.shape)] = layout.shape
+        numbers[:3] = _DTYPES.index(layout.dtype), layout.on_device, len(layout.shape)
+        numbers[3 : 3 + len(layout.shape)] = layout.shape
     comm.Bcast(numbers, root)
-    code, dims, *shape = numbers.tolist()
-    return Layout(_DTYPES[code], tuple(shape[:dims]))
+    code, on_device, dims, *shape = numbers.tolist()
+    return Layout(_DTYPES[code], tuple(shape[:dims]), bool(on_device))
 
 
 def shared_counts(comm: MPI.Intracomm, counts: list[int] | None, root: int) -> list[int]:

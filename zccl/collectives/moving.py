@@ -12,15 +12,17 @@ import numpy as np
 from mpi4py import MPI
 
 from zccl import errorbound
-from zccl.algorithms.agreement import NO_RANGE, Terms
+from zccl.algorithms.agreement import NO_RANGE, Agreed, Terms
 from zccl.algorithms.primitives import Link, Steps
 from zccl.algorithms.protocols import Codec
-from zccl.arrays import fill_number, refuse_stream, value_dtype
+from zccl.arrays import check_stream, fill_number, is_on_device, value_dtype
+from zccl.codecs.coder import make_coder
 from zccl.codecs.movement import MovementCodec
 from zccl.codecs.places import Nowhere, Place
 from zccl.codecs.plain import PlainCodec
 from zccl.codecs.ranges import finite_range
 from zccl.codecs.tiles import Grid
+from zccl.collectives.carriers import Carrier, choose_carrier
 from zccl.collectives.grids import movement_grid
 from zccl.collectives.running import (
     NO_GRID,
@@ -33,6 +35,7 @@ from zccl.collectives.running import (
 )
 from zccl.collectives.shares import Shares, components
 from zccl.config import cpu_threads, overrides
+from zccl.device import copy_to_device, copy_to_host, pinned_like
 from zccl.info import Info
 from zccl.options import Options, effective_options
 from zccl.plan import Plan, check_algorithm, chunk_parts, own_plan, row_parts, settled_plan
@@ -81,9 +84,12 @@ class Signature:
         )  # fmt: skip
 
 
-def signature(settings: Settings, **more: object) -> Signature:
-    """Check arguments; `more` is what else must be equal. Raises what is wrong with them."""
-    refuse_stream(settings.stream)
+def signature(settings: Settings, on_device: bool | None, **more: object) -> Signature:
+    """Check arguments; `more` is what else must be equal. Raises what is wrong with them.
+
+    `on_device` says where this rank's arrays are; None where it has none yet.
+    """
+    check_stream(settings.stream, on_device is not False)
     options = effective_options(settings.options)
     algorithm = check_algorithm(
         settings.collective, settings.algorithm, overrides().get("algorithm")
@@ -123,6 +129,10 @@ class Movement:
         What the call returns.
     target : Shares or None
         Where to put what comes; None for nothing.
+    on_device : bool or None
+        Whether the arrays are on a GPU; None where this rank has none yet.
+    fact : float
+        A number of which all ranks learn the largest; -inf for none.
     """
 
     def __init__(
@@ -131,9 +141,13 @@ class Movement:
         source: Shares | None,
         dtype: np.dtype | None,
         transport: MpiTransport,
+        on_device: bool | None,
+        fact: float = -math.inf,
     ):
         self.signature = signature
         self.source = source
+        self.on_device = on_device
+        self.fact = fact
         self.target: Shares | None = None
         self.result: Array | None = None
         self._ends = NO_RANGE
@@ -153,8 +167,11 @@ class Movement:
         self.result = result
         self.target = Shares(result, counts, before)
 
-    def codec(self, decision: Decision, dtype: np.dtype, threads: int) -> tuple[Codec, Grid]:
+    def codec(
+        self, decision: Decision, dtype: np.dtype, threads: int, direct: bool
+    ) -> tuple[Codec, Grid]:
         """Return the codec, of values where there is a grid, else of elements; and its grid."""
+        device = bool(self.on_device)
         place: Place = Nowhere()
         given: Place = Nowhere()
         grid = decision.grid
@@ -163,7 +180,7 @@ class Movement:
                 given = self.source.place(self.source.elements())
             if self.target is not None:
                 place = self.target.place(self.target.elements_target())
-            return PlainCodec(given, place, dtype), grid
+            return PlainCodec(given, place, dtype, make_coder(dtype, threads, device, direct)), grid
         if self.source is not None:
             assert self._values is not None
             given = self.source.place(self._values)
@@ -175,7 +192,8 @@ class Movement:
             place = self.target.place(self.target.values_target())
         values = value_dtype(dtype)
         assert values is not None
-        return MovementCodec(given, place, values, grid, threads), grid
+        coder = make_coder(values, threads, device, direct)
+        return MovementCodec(given, place, values, grid, coder), grid
 
     def native_buffers(self) -> tuple[Bytes | None, Bytes | None]:
         """Return what to send and where to receive, as bytes."""
@@ -209,6 +227,8 @@ class Route(NamedTuple):
     ----------
     schedule : function of algorithm, link and cutter
         One of zccl's own algorithms.
+    nccl : function of NCCL's collectives, the bytes to send and those to fill
+        What NCCL has for it.
     native : function of the bytes to send and those to fill
         MPI's own collective.
     native_nbytes : int
@@ -218,12 +238,13 @@ class Route(NamedTuple):
     schedule: Callable[[str, Link, Cutter], Steps]
     native: Callable[[Bytes | None, Bytes | None], None]
     native_nbytes: int
+    nccl: Callable[[Any, Bytes | None, Bytes | None], None]
 
 
 def move(
     transport: MpiTransport,
     call: Movement,
-    ends: tuple[float, float],
+    known: Agreed,
     dtype: np.dtype,
     share_nbytes: int,
     prepare: Callable[[], None],
@@ -236,8 +257,8 @@ def move(
     ----------
     transport, call : MpiTransport, Movement
         Of this rank.
-    ends : (float, float)
-        The value range over all ranks.
+    known : Agreed
+        What is known of all ranks.
     dtype : dtype
         Of the array.
     share_nbytes : int
@@ -255,7 +276,8 @@ def move(
         How it went; `call.result` is there.
     """
     s = call.signature
-    decision = _decide(s, transport, ends, dtype, share_nbytes)
+    carrier = choose_carrier(transport, s.options.transport, known)
+    decision = _decide(s, transport, known.ends, dtype, share_nbytes)
     ready: dict[str, Any] = {}
 
     def get_ready() -> None:
@@ -264,18 +286,18 @@ def move(
             ready["buffers"] = call.native_buffers()
         else:
             threads = cpu_threads(transport.local_size)
-            ready["codec"], ready["grid"] = call.codec(decision, dtype, threads)
+            ready["codec"], ready["grid"] = call.codec(decision, dtype, threads, carrier.direct)
 
     done_by_all(transport, get_ready)
-    announce(transport, decision.plan, s.terms)
+    announce(transport, decision.plan, carrier, s.terms)
     at = time.perf_counter()
     if decision.plan.algorithm == "native":
-        route.native(*ready["buffers"])
+        _native(route, carrier, *ready["buffers"])
         sent = route.native_nbytes
         traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
     else:
         codec = ready["codec"]
-        link = Link(transport, codec)
+        link = Link(carrier.messages(), codec)
         cutter = Cutter(
             components(dtype) if decision.grid.step else 1, codec.itemsize,
             s.options.segment_nbytes, transport.size,
@@ -286,7 +308,23 @@ def move(
     if call.target is not None:
         call.target.deliver()
     nbytes = 0 if call.source is None else call.source.nbytes
-    return info(s.collective, decision, nbytes, traffic, start, at)
+    return info(s.collective, decision, carrier, nbytes, traffic, start, at)
+
+
+def _native(route: Route, carrier: Carrier, send: Bytes | None, into: Bytes | None) -> None:
+    """Run MPI's own collective, or NCCL's; device arrays reach MPI through pinned memory."""
+    if carrier.collectives is not None:
+        route.nccl(carrier.collectives(), send, into)
+        return
+    given = None if send is None or not is_on_device(send) else pinned_like(send)
+    taken = None if into is None or not is_on_device(into) else pinned_like(into)
+    if given is not None:
+        assert send is not None
+        copy_to_host(send, given)
+    route.native(send if given is None else given, into if taken is None else taken)
+    if taken is not None:
+        assert into is not None
+        copy_to_device(taken, into)
 
 
 def _decide(
@@ -327,3 +365,8 @@ def whole(buffer: Bytes | None, dtype: np.dtype) -> Any:
 def counted(buffer: Bytes | None, counts: list[int], dtype: np.dtype) -> Any:
     """Return a message of shares of so many elements, as MPI's calls with counts take it."""
     return None if buffer is None else [buffer, counts, _TYPES[dtype.itemsize]]
+
+
+def in_bytes(counts: list[int], dtype: np.dtype) -> list[int]:
+    """Return the bytes of shares of so many elements."""
+    return [count * dtype.itemsize for count in counts]

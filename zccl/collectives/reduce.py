@@ -12,6 +12,7 @@ from zccl.algorithms.primitives import ReducingLink, Steps
 from zccl.codecs.places import Nowhere, Place, Row
 from zccl.collectives.reducing import Family, reduce_over
 from zccl.collectives.reduction import (
+    HostTwin,
     Reduction,
     Settings,
     given_input,
@@ -21,6 +22,7 @@ from zccl.collectives.reduction import (
 from zccl.ops import Op
 from zccl.options import Options
 from zccl.plan import chunk_parts
+from zccl.streams import on_callers_stream
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
@@ -30,6 +32,7 @@ _ALGORITHMS: dict[str, Callable[[ReducingLink, list[list[slice]], int], Steps]] 
 }
 
 
+@on_callers_stream
 def reduce(
     sendbuf: Any,
     recvbuf: Array | None = None,
@@ -140,9 +143,13 @@ def _schedule(
     return lambda link: _ALGORITHMS[algorithm](link, chunks, s.root), place
 
 
-def _native(transport: MpiTransport, call: Reduction, op: MPI.Op) -> None:
+def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> None:
     send = MPI.IN_PLACE if call.in_place else call.source
     transport.comm.Reduce(send, call.target, op, call.signature.root)
 
 
-_FAMILY = Family(_make, _schedule, _native, lambda size: (size - 1) / size)
+def _nccl(nccl: Any, call: Reduction) -> None:
+    nccl.reduce(call.source, call.target, call.signature.op, call.signature.root)
+
+
+_FAMILY = Family(_make, _schedule, _native, lambda size: (size - 1) / size, _nccl)

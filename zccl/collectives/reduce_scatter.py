@@ -10,17 +10,19 @@ from mpi4py import MPI
 
 from zccl.algorithms.primitives import ReducingLink, Steps
 from zccl.algorithms.ring import ring_reduce_scatter
-from zccl.arrays import check_writeable
+from zccl.arrays import given_result, given_room, is_on_device
 from zccl.codecs.places import Place, Runs
 from zccl.collectives.reducing import Family, reduce_over
-from zccl.collectives.reduction import Reduction, Settings, given_input, signature
+from zccl.collectives.reduction import HostTwin, Reduction, Settings, given_input, signature
 from zccl.ops import Op
 from zccl.options import Options
 from zccl.plan import covering_parts, share_runs
+from zccl.streams import on_callers_stream
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
 
+@on_callers_stream
 def reduce_scatter(
     sendbuf: Any,
     recvbuf: Array | None = None,
@@ -120,17 +122,14 @@ def _make(settings: Settings, sendbuf: Any, recvbuf: Any, transport: MpiTranspor
     found = signature(settings, send, transport.size)
     assert found.shares is not None
     count = found.shares[transport.rank]
+    device = is_on_device(send)
     if sendbuf is MPI.IN_PLACE:
-        check_writeable(recvbuf, "recvbuf", send.shape, send.dtype)
-        if not recvbuf.flags.c_contiguous:
+        whole = given_result(recvbuf, "recvbuf", send.shape, send.dtype, device)
+        if not whole.flags.c_contiguous:
             raise ValueError("recvbuf: got an array that is not contiguous, with MPI.IN_PLACE")
-        result = np.asarray(recvbuf).reshape(-1)[:count]
-    elif recvbuf is None:
-        result = np.empty(count, send.dtype)
+        result = (whole if device else np.asarray(whole)).reshape(-1)[:count]
     else:
-        shape = np.shape(recvbuf) if np.size(recvbuf) == count else (count,)
-        check_writeable(recvbuf, "recvbuf", shape, send.dtype)
-        result = recvbuf
+        result = given_room(recvbuf, "recvbuf", (count,), send.dtype, device)
     return Reduction(found, send, result, transport)
 
 
@@ -145,7 +144,7 @@ def _schedule(
     return lambda link: ring_reduce_scatter(link, chunks), Runs(call.target, runs[transport.rank])
 
 
-def _native(transport: MpiTransport, call: Reduction, op: MPI.Op) -> None:
+def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> None:
     s = call.signature
     assert s.shares is not None and call.target is not None
     components = call.source.size // max(sum(s.shares), 1)
@@ -160,4 +159,13 @@ def _native(transport: MpiTransport, call: Reduction, op: MPI.Op) -> None:
         transport.comm.Reduce_scatter(send, into, s.shares, op)
 
 
-_FAMILY = Family(_make, _schedule, _native, lambda size: (size - 1) / size)
+def _nccl(nccl: Any, call: Reduction) -> None:
+    s = call.signature
+    assert s.shares is not None and call.target is not None
+    rows = call.source.size // max(sum(s.shares), 1)
+    source = call.source.copy() if call.in_place else call.source
+    for send, into in zip(np.split(source, rows), np.split(call.target, rows), strict=True):
+        nccl.reduce_scatter(send, into, s.shares, s.op)
+
+
+_FAMILY = Family(_make, _schedule, _native, lambda size: (size - 1) / size, _nccl)

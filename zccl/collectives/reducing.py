@@ -13,22 +13,27 @@ from mpi4py import MPI
 from zccl import errorbound
 from zccl.algorithms.primitives import ReducingLink, Steps
 from zccl.algorithms.protocols import ReducingCodec
+from zccl.arrays import is_on_device
+from zccl.codecs.coder import make_coder
 from zccl.codecs.places import Place, Row
 from zccl.codecs.plain import PlainReduction, reduce_plain
 from zccl.codecs.quantised import QuantisedCodec
 from zccl.codecs.tiles import Grid
-from zccl.collectives.reduction import Reduction, Settings, Signature
+from zccl.collectives.carriers import Carrier, choose_carrier
+from zccl.collectives.reduction import HostTwin, Reduction, Settings, Signature
 from zccl.collectives.running import (
     NO_GRID,
     Decision,
     Traffic,
     agreed,
     announce,
+    as_given,
     communicator,
     info,
     run_schedule,
 )
 from zccl.config import cpu_threads
+from zccl.device import array_on_device, array_on_host
 from zccl.ops import Op
 from zccl.plan import own_plan
 from zccl.transport.mpi import MpiTransport
@@ -44,18 +49,21 @@ class Family(NamedTuple):
         Checks the arguments on this rank.
     schedule : function of algorithm, call and transport
         The schedule to run, and the place for its results.
-    native : function of transport, call and operation
+    native : function of transport, call (or its twin on the host) and operation
         MPI's own collective.
     native_share : function of the number of ranks
         What part of the array the native algorithm with the fewest bytes sends.
+    nccl : function of NCCL's collectives and the call
+        NCCL's collective.
     """
 
     make: Callable[[Settings, Any, Any, MpiTransport], Reduction]
     schedule: Callable[
         [str, Reduction, MpiTransport], tuple[Callable[[ReducingLink], Steps], Place]
     ]
-    native: Callable[[MpiTransport, Reduction, MPI.Op], None]
+    native: Callable[[MpiTransport, Reduction | HostTwin, MPI.Op], None]
     native_share: Callable[[int], float]
+    nccl: Callable[[Any, Reduction], None]
 
 
 def reduce_over(
@@ -69,27 +77,42 @@ def reduce_over(
     """Make the call of one of the reductions."""
     start = time.perf_counter()
     transport = communicator(comm)
-    call, low, high = agreed(transport, lambda: family.make(settings, sendbuf, recvbuf, transport))
+    call, known = agreed(transport, lambda: family.make(settings, sendbuf, recvbuf, transport))
     s = call.signature
-    decision = decide(s, transport.rank, transport.size, transport.one_node, low, high)
-    announce(transport, decision.plan, s.terms)
+    carrier = choose_carrier(transport, s.options.transport, known)
+    decision = decide(s, transport.rank, transport.size, transport.one_node, *known.ends)
+    announce(transport, decision.plan, carrier, s.terms)
     at = time.perf_counter()
     if decision.plan.algorithm == "native":
-        family.native(transport, call, s.mpi_op)
-        if s.op is Op.AVG and call.target is not None:
-            np.divide(call.target, transport.size, out=call.target)
+        _native(family, transport, call, carrier)
         sent = round(s.nbytes * family.native_share(transport.size))
         traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
     else:
         schedule, place = family.schedule(decision.plan.algorithm, call, transport)
-        codec = _codec(call, place, transport, decision.grid)
-        link = ReducingLink(transport, codec)
+        codec = _codec(call, place, transport, decision.grid, carrier.direct)
+        link = ReducingLink(carrier.messages(), codec)
         traffic = run_schedule(transport, link, codec, schedule(link))
         place.finish()
-    result = call.deliver()
+    result = as_given(call.deliver(), recvbuf)
     if not return_info:
         return result
-    return result, info(settings.collective, decision, s.nbytes, traffic, start, at)
+    return result, info(settings.collective, decision, carrier, s.nbytes, traffic, start, at)
+
+
+def _native(family: Family, transport: MpiTransport, call: Reduction, carrier: Carrier) -> None:
+    """Run MPI's own collective, or NCCL's."""
+    s = call.signature
+    nccl = None if carrier.collectives is None else carrier.collectives()
+    if nccl is not None and nccl.reduces(s.op, s.dtype):
+        family.nccl(nccl, call)
+    elif call.on_device:
+        twin = call.on_host()
+        family.native(transport, twin, s.mpi_op)
+        twin.deliver()
+    else:
+        family.native(transport, call, s.mpi_op)
+    if s.op is Op.AVG and call.target is not None:
+        np.divide(call.target, transport.size, out=call.target)
 
 
 @functools.lru_cache(1024)
@@ -113,15 +136,18 @@ def decide(s: Signature, rank: int, size: int, one_node: bool, low: float, high:
     return Decision(choice, grid, promised)
 
 
-def _codec(call: Reduction, place: Place, transport: MpiTransport, grid: Grid) -> ReducingCodec:
+def _codec(
+    call: Reduction, place: Place, transport: MpiTransport, grid: Grid, direct: bool
+) -> ReducingCodec:
     """Return the codec: of codes where there is a grid, else of plain values."""
     s = call.signature
     op = s.op
+    coder = make_coder(s.dtype, cpu_threads(transport.local_size), call.on_device, direct)
     if grid.step:
         assert isinstance(op, Op)
-        return QuantisedCodec(call.source, place, grid, op, cpu_threads(transport.local_size))
+        return QuantisedCodec(call.source, place, grid, op, coder)
     divisor = float(transport.size) if op is Op.AVG else 1.0
-    return PlainReduction(Row(call.source), place, s.dtype, _plain_reduction(op), divisor)
+    return PlainReduction(Row(call.source), place, s.dtype, _plain_reduction(op), divisor, coder)
 
 
 def _plain_reduction(op: Op | MPI.Op) -> Callable[[Array, Array], Array]:
@@ -133,6 +159,8 @@ def _plain_reduction(op: Op | MPI.Op) -> Callable[[Array, Array], Array]:
         )
 
     def reduce(a: Array, b: Array) -> Array:
+        if is_on_device(a):
+            return array_on_device(reduce(array_on_host(a), array_on_host(b)))
         result = b.copy()
         op.Reduce_local(a, result)
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,12 +12,16 @@ from mpi4py import MPI
 from zccl import errorbound
 from zccl.algorithms.agreement import NO_RANGE, Terms
 from zccl.arrays import (
-    check_writeable,
+    check_stream,
+    contiguous_row,
     fill_number,
     from_values,
-    host_array,
+    given_array,
+    given_result,
+    is_on_device,
     is_plain,
-    refuse_stream,
+    new_array,
+    overlap,
     same_memory,
     to_values,
     value_dtype,
@@ -25,6 +30,7 @@ from zccl.arrays import (
 from zccl.codecs.ranges import finite_range
 from zccl.collectives.arguments import check_counts, check_root
 from zccl.config import cpu_threads, overrides
+from zccl.device import copy_to_device, copy_to_host, pinned_like
 from zccl.ops import Op
 from zccl.options import Options, effective_options
 from zccl.plan import Plan, check_algorithm, even_split, settled_plan
@@ -151,7 +157,7 @@ def signature(settings: Settings, array: Array, size: int) -> Signature:
 
 
 def _check(settings: Settings, array: Array, size: int) -> Signature:
-    refuse_stream(settings.stream)
+    check_stream(settings.stream, is_on_device(array))
     options = effective_options(settings.options)
     algorithm = check_algorithm(
         settings.collective, settings.algorithm, overrides().get("algorithm")
@@ -212,12 +218,17 @@ class Reduction:
         A row for the result; `source` itself where the call is in place.
     in_place : bool
         Whether source and target are one.
+    on_device : bool
+        Whether they are on a GPU.
     """
+
+    fact = -math.inf
 
     def __init__(
         self, signature: Signature, send: Array, result: Array | None, transport: MpiTransport
     ):
         self.signature = signature
+        self.on_device = is_on_device(send)
         self._transport = transport
         self._result = result
         self.target: Array | None = None
@@ -226,13 +237,15 @@ class Reduction:
             if result is not None:
                 self.target = values_target(result)
         else:
-            self.source = np.ascontiguousarray(send).reshape(-1)
+            self.source = contiguous_row(send)
             if result is not None:
-                row = np.asarray(result)
+                row = result if self.on_device else np.asarray(result)
                 plain = is_plain(row)
-                self.target = row.reshape(-1) if plain else np.empty(row.size, self.source.dtype)
+                self.target = (
+                    row.reshape(-1) if plain else new_array(row.size, self.source.dtype, like=send)
+                )
         self.in_place = False
-        if self.target is not None and np.may_share_memory(self.source, self.target):
+        if self.target is not None and overlap(self.source, self.target):
             self.in_place = same_memory(self.source, self.target)
             if not self.in_place:
                 self.source = self.source.copy()
@@ -246,34 +259,59 @@ class Reduction:
             return NO_RANGE
         return finite_range(self.source, s.fill, cpu_threads(self._transport.local_size))
 
+    def on_host(self) -> HostTwin:
+        """Return this reduction with its rows in the host's memory, for MPI's own collectives."""
+        return HostTwin(self)
+
     def deliver(self) -> Array | None:
         """Put the target into the user's result and return that."""
         if self._result is None or self.target is None:
             return None
         if self.signature.componentwise:
             from_values(self.target, self._result)
-        elif not np.may_share_memory(self.target, self._result):
-            np.asarray(self._result)[...] = self.target.reshape(self._result.shape)
+        elif not overlap(self.target, self._result):
+            result = self._result if self.on_device else np.asarray(self._result)
+            result[...] = self.target.reshape(result.shape)
         return self._result
+
+
+class HostTwin:
+    """The rows of a reduction of device arrays, in pinned memory.
+
+    Attributes
+    ----------
+    signature, source, target, in_place
+        As of a `Reduction`.
+    """
+
+    def __init__(self, call: Reduction):
+        self.signature = call.signature
+        self.in_place = False
+        self._call = call
+        self.source = pinned_like(call.source)
+        copy_to_host(call.source, self.source)
+        self.target = None if call.target is None else pinned_like(call.target)
+
+    def deliver(self) -> None:
+        """Copy the result to the device, and wait for it."""
+        if self._call.target is not None and self.target is not None:
+            copy_to_device(self.target, self._call.target)
 
 
 def given_input(sendbuf: Any, recvbuf: Any) -> Array:
     """Return the input, native byte order: `recvbuf` where `sendbuf` is MPI.IN_PLACE."""
     if sendbuf is not MPI.IN_PLACE:
-        return host_array(sendbuf, "sendbuf")
+        return given_array(sendbuf, "sendbuf")
     if recvbuf is None:
         raise ValueError(
             "recvbuf: got None, wanted the array to work on, since sendbuf is MPI.IN_PLACE"
         )
-    return host_array(recvbuf, "recvbuf")
+    return given_array(recvbuf, "recvbuf")
 
 
 def result_like(send: Array, recvbuf: Any) -> Array:
     """Return the array for a result of the input's shape and dtype."""
-    if recvbuf is None:
-        return np.empty(send.shape, send.dtype)
-    check_writeable(recvbuf, "recvbuf", send.shape, send.dtype)
-    return recvbuf
+    return given_result(recvbuf, "recvbuf", send.shape, send.dtype, is_on_device(send))
 
 
 def _check_op(op: MPI.Op | Op, dtype: np.dtype, error_bound: float | None) -> Op | MPI.Op:

@@ -6,14 +6,17 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 from mpi4py import MPI
 
-from zccl.algorithms.agreement import NO_RANGE, NO_TERMS, Terms, agree, agree_with_fact
+from zccl.algorithms.agreement import NO_RANGE, NO_TERMS, Agreed, Terms, agree
 from zccl.algorithms.primitives import Link, Steps, run
 from zccl.algorithms.protocols import Codec
 from zccl.codecs.tiles import Grid
+from zccl.collectives.carriers import Carrier
+from zccl.device import is_device_array
 from zccl.info import Info
 from zccl.plan import Plan
 from zccl.transport.mpi import MpiTransport, transport_of
@@ -50,6 +53,16 @@ class Call(Protocol):
     """Arguments and buffers of a collective, checked on this rank."""
 
     @property
+    def fact(self) -> float:
+        """A number of which all ranks learn the largest; -inf for none."""
+        ...
+
+    @property
+    def on_device(self) -> bool | None:
+        """Whether its array is on a GPU; None where it has none."""
+        ...
+
+    @property
     def signature(self) -> _Signature:
         """What must be equal on all ranks."""
         ...
@@ -67,8 +80,8 @@ def communicator(comm: MPI.Intracomm | None) -> MpiTransport:
     return transport_of(MPI.COMM_WORLD if comm is None else comm)
 
 
-def agreed(transport: MpiTransport, make: Callable[[], AnyCall]) -> tuple[AnyCall, float, float]:
-    """Check the arguments on all ranks: the call, and the value range over all ranks.
+def agreed(transport: MpiTransport, make: Callable[[], AnyCall]) -> tuple[AnyCall, Agreed]:
+    """Check the arguments on all ranks: the call, and what is known of all.
 
     Raises
     ------
@@ -76,28 +89,21 @@ def agreed(transport: MpiTransport, make: Callable[[], AnyCall]) -> tuple[AnyCal
         What `make` raised on the lowest faulty rank, on all ranks; ValueError where arguments
         differ.
     """
-    call, low, high, _ = agreed_with_fact(transport, lambda: (make(), -math.inf))
-    return call, low, high
-
-
-def agreed_with_fact(
-    transport: MpiTransport, make: Callable[[], tuple[AnyCall, float]]
-) -> tuple[AnyCall, float, float, float]:
-    """Do as `agreed`, and learn the largest of the numbers that `make` gives, -inf for none."""
     call: AnyCall | None = None
     fault: Exception | None = None
     terms = NO_TERMS
     ends = NO_RANGE
     fact = -math.inf
+    on_device = None
     try:
-        call, fact = make()
-        terms = call.signature.terms
+        call = make()
+        terms, fact, on_device = call.signature.terms, call.fact, call.on_device
         ends = call.value_ends()
     except Exception as error:
         fault = error
-    low, high, known = agree_with_fact(transport.comm, terms, fault, ends, fact)
+    known = agree(transport.comm, terms, fault, ends, fact, on_device)
     assert call is not None  # else there was a fault
-    return call, low, high, known
+    return call, known
 
 
 def done_by_all(transport: MpiTransport, work: Callable[[], None]) -> None:
@@ -110,17 +116,27 @@ def done_by_all(transport: MpiTransport, work: Callable[[], None]) -> None:
     agree(transport.comm, NO_TERMS, fault)
 
 
-def announce(transport: MpiTransport, plan: Plan, terms: Terms) -> None:
+def as_given(result: Any, recvbuf: Any) -> Any:
+    """Return the caller's own array where the result is CuPy's view of one of another library."""
+    if result is None or isinstance(recvbuf, np.ndarray | None) or not is_device_array(recvbuf):
+        return result
+    same = recvbuf.__class__ is not result.__class__ and recvbuf is not result
+    return recvbuf if same and tuple(recvbuf.shape) == result.shape else result
+
+
+def announce(transport: MpiTransport, plan: Plan, carrier: Carrier, terms: Terms) -> None:
     """Log a new plan, on rank 0: what will be done, and why."""
     if transport.rank or not _log.isEnabledFor(logging.INFO):
         return
-    if (terms.key, plan) not in transport.announced:
-        transport.announced.add((terms.key, plan))
+    if (terms.key, plan, carrier.name) not in transport.announced:
+        transport.announced.add((terms.key, plan, carrier.name))
         a = terms.arguments
         what = " ".join(a[name] for name in ("op", "dtype", "shape") if name in a)
         _log.info(
             "%s: %s over %d ranks: %s (%s)", a["collective"], what or "data", transport.size, *plan
         )
+        if carrier.reason:
+            _log.info("%s: carried by %s (%s)", a["collective"], carrier.name, carrier.reason)
 
 
 def run_schedule(transport: MpiTransport, link: Link, codec: Codec, steps: Steps) -> Traffic:
@@ -132,18 +148,26 @@ def run_schedule(transport: MpiTransport, link: Link, codec: Codec, steps: Steps
         When it failed on any rank, on all ranks.
     """
     waited = run(steps)
+    link.finish_codec()
     agree(transport.comm, NO_TERMS, link.fault())
     return Traffic(link.sent_nbytes, link.plain_nbytes, codec.escapes, codec.seconds, waited)
 
 
 def info(
-    collective: str, decision: Decision, nbytes: int, traffic: Traffic, start: float, agreed: float
+    collective: str,
+    decision: Decision,
+    carrier: Carrier,
+    nbytes: int,
+    traffic: Traffic,
+    start: float,
+    agreed: float,
 ) -> Info:
     """Gather what a call tells about itself; `start` and `agreed` are clock times."""
     plan, grid, promised = decision
     quantised = plan.algorithm != "native" and grid.step > 0
     return Info(
-        collective, plan.algorithm, plan.reason, promised if quantised else 0.0,
+        collective, plan.algorithm, plan.reason, carrier.name, carrier.reason,
+        promised if quantised else 0.0,
         grid.step if quantised else 0.0, nbytes, traffic.sent_nbytes, traffic.plain_nbytes,
         traffic.escapes,
         {

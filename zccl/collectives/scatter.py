@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 
 from zccl.algorithms.binomial import binomial_scatter
 from zccl.algorithms.primitives import Link, Steps
-from zccl.arrays import check_room, host_array
+from zccl.arrays import given_array, given_room, is_on_device, overlap
 from zccl.collectives.arguments import check_counts, check_root, check_same_counts, rows_of
 from zccl.collectives.layout import Layout, shared_counts, shared_layout
 from zccl.collectives.moving import (
@@ -21,16 +19,19 @@ from zccl.collectives.moving import (
     Route,
     Settings,
     counted,
+    in_bytes,
     move,
     signature,
     whole,
 )
-from zccl.collectives.running import agreed_with_fact, communicator
+from zccl.collectives.running import agreed, as_given, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
+from zccl.streams import on_callers_stream
 from zccl.typing import Array, Bytes
 
 
+@on_callers_stream
 def scatter(
     sendbuf: Array | None = None,
     recvbuf: Any = None,
@@ -122,38 +123,41 @@ def scatter(
     sent: Array | None = None
     counts: list[int] | None = None
 
-    def make() -> tuple[Movement, float]:
+    def make() -> Movement:
         nonlocal sent, counts
-        found = signature(settings, root=check_root(root, size))
+        given = sendbuf if rank == root else None if stays else recvbuf
+        where = None if given is None else is_on_device(given)
+        found = signature(settings, where, root=check_root(root, size))
         if stays and rank != root:
             raise ValueError("recvbuf: MPI.IN_PLACE is for the root only")
         if rank != root:
-            return Movement(found, None, None, transport), -math.inf
-        sent = host_array(sendbuf, "sendbuf")
+            return Movement(found, None, None, transport, where)
+        sent = given_array(sendbuf, "sendbuf")
         if sendcounts is None:
             counts = rows_of(sent.shape, "sendbuf", size)
         else:
             counts = check_counts(sendcounts, "sendcounts", size, sent.size)
-        if isinstance(recvbuf, np.ndarray) and np.may_share_memory(sent, recvbuf):
+        if not stays and overlap(sent, recvbuf):
             sent = sent.copy()
-        call = Movement(found, Shares(sent, counts), sent.dtype, transport)
-        return call, float(sendcounts is not None)
+        flat = float(sendcounts is not None)
+        return Movement(found, Shares(sent, counts), sent.dtype, transport, where, flat)
 
-    call, low, high, flat = agreed_with_fact(transport, make)
+    call, known = agreed(transport, make)
     top = check_root(root, size)
-    layout = None if sent is None else Layout(sent.dtype, sent.shape)
-    dtype, shape = shared_layout(transport.comm, layout, top)
+    layout = None if sent is None else Layout(sent.dtype, sent.shape, is_on_device(sent))
+    dtype, shape, on_device = shared_layout(transport.comm, layout, top)
     shares = shared_counts(transport.comm, counts, top)
 
     def prepare() -> None:
         check_same_counts(sendcounts, shares, "sendcounts")
         first = sum(shares[:rank])
-        mine = (shares[rank],) if flat else shape[1:]
+        mine = (shares[rank],) if known.fact else shape[1:]
         if sent is not None and stays:
             call.result = sent.reshape(-1)[first : first + shares[rank]].reshape(mine)
             return
-        result = np.empty(mine, dtype) if recvbuf is None else recvbuf
-        check_room(result, "recvbuf", mine, dtype)
+        if call.on_device is None:
+            call.on_device = on_device
+        result = given_room(recvbuf, "recvbuf", mine, dtype, call.on_device)
         call.fill(result, [shares[rank]], before=first)
 
     def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
@@ -163,8 +167,15 @@ def scatter(
         own = MPI.IN_PLACE if stays else whole(into, dtype)
         transport.comm.Scatterv(counted(send, shares, dtype), own, top)
 
+    def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+        nccl.exchange(
+            send, in_bytes(shares if rank == top else [0] * size, dtype),
+            into, in_bytes([shares[rank] if k == top else 0 for k in range(size)], dtype),
+        )  # fmt: skip
+
     share_nbytes = sum(shares) * dtype.itemsize // size
     others = (sum(shares) - shares[top]) * dtype.itemsize
-    route = Route(schedule, native, others if rank == top else 0)
-    told = move(transport, call, (low, high), dtype, share_nbytes, prepare, route, start)
-    return (call.result, told) if return_info else call.result
+    route = Route(schedule, native, others if rank == top else 0, by_nccl)
+    told = move(transport, call, known, dtype, share_nbytes, prepare, route, start)
+    result = as_given(call.result, recvbuf)
+    return (result, told) if return_info else result

@@ -6,7 +6,17 @@ import itertools
 
 import numpy as np
 
-from zccl.arrays import from_values, is_plain, to_values, value_dtype, values_target
+from zccl.arrays import (
+    contiguous_row,
+    from_values,
+    is_on_device,
+    is_plain,
+    new_array,
+    overlap,
+    to_values,
+    value_dtype,
+    values_target,
+)
 from zccl.codecs.places import Row
 from zccl.typing import Array
 
@@ -28,7 +38,8 @@ class Shares:
     """
 
     def __init__(self, array: Array, counts: list[int], before: int = 0):
-        self._array = np.asarray(array)
+        self.on_device = is_on_device(array)
+        self._array = array if self.on_device else np.asarray(array)
         self._starts = list(itertools.accumulate(counts, initial=0))
         self._before = before
         self._target: Array | None = None
@@ -40,7 +51,7 @@ class Shares:
 
     def elements(self) -> Array:
         """Return the elements to read, contiguous."""
-        return np.ascontiguousarray(self._array).reshape(-1)
+        return contiguous_row(self._array)
 
     def values(self) -> Array:
         """Return the values to read, contiguous."""
@@ -52,7 +63,7 @@ class Shares:
         """Return elements to fill; `deliver` puts them into the array."""
         plain = is_plain(self._array)
         dtype = self._array.dtype.newbyteorder("=")
-        row = self._array.reshape(-1) if plain else np.empty(self._array.size, dtype)
+        row = self._array.reshape(-1) if plain else self._new(self._array.size, dtype)
         self._target = row
         return row
 
@@ -68,7 +79,7 @@ class Shares:
     def deliver(self) -> None:
         """Put what was filled into the array, where it is not there yet."""
         row = self._target
-        if row is None or np.may_share_memory(row, self._array):
+        if row is None or overlap(row, self._array):
             return
         native = self._array.dtype.newbyteorder("=")
         if row.dtype == native:
@@ -76,10 +87,13 @@ class Shares:
         elif native.kind != "c" or len(self._starts) == 2:
             from_values(row, self._array)
         else:
-            elements = np.empty(self._array.size, native)
+            elements = self._new(self._array.size, native)
             for share, values in zip(self._pieces(elements), self._pieces(row, 2), strict=True):
                 from_values(values, share)
             self._array[...] = elements.reshape(self._array.shape)
+
+    def _new(self, n: int, dtype: np.dtype) -> Array:
+        return new_array(n, dtype, like=self._array)
 
     def _pieces(self, row: Array, components: int = 1) -> list[Array]:
         ends = zip(self._starts, self._starts[1:], strict=False)

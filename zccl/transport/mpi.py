@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from mpi4py import MPI
 
@@ -71,6 +73,7 @@ class MpiTransport:
         self.one_node = node.size == self.size
         node.Free()
         self.announced: set[object] = set()
+        self._device_transports: Any = None
         self._tag = 0
         limit = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # Open MPI has it on no other
         assert isinstance(limit, int)
@@ -80,6 +83,19 @@ class MpiTransport:
         """Return the tag of the next operation; all ranks start operations in one order."""
         self._tag = (self._tag + 1) % self._tag_limit
         return self._tag
+
+    @property
+    def next_local_tag(self) -> int:
+        """A tag that no operation in flight has, for messages before the first operation's."""
+        return self._tag
+
+    def device_transports(self) -> Any:
+        """Return what can carry device arrays, a `DeviceTransports`; collective on first use."""
+        if self._device_transports is None:
+            from zccl.transport.devices import DeviceTransports
+
+            self._device_transports = DeviceTransports(self)
+        return self._device_transports
 
     def isend(self, message: Bytes, dest: int, tag: int) -> Pending:
         """Start to send; the message must not change until it is done."""

@@ -17,7 +17,7 @@ from zccl.bench.report import Column, Report
 from zccl.bench.timing import alternate
 from zccl.cli.ranks import together
 
-_RECORD = 5  # float64 numbers, the size of the record by which ranks agree before each call
+_RECORD = 8  # float64 numbers, the size of the record by which ranks agree before each call
 
 _COLUMNS = [
     Column("size", "size", "B", "d", 6),

@@ -1,0 +1,280 @@
+"""Device arrays by NCCL: its collectives, and zccl's own messages.
+
+MPI carries what hosts must tell each other first: sizes, and that a receiver is ready.
+
+A message needs three steps. Its sender *requests*, with its size; the receiver *grants*, once it
+has a buffer posted; then both start NCCL's transfer, each on its stream for that direction. A
+sender requests one message at a time: the next when this one is granted. So grants have an order
+that is also the order on all streams, and no two transfers can wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import accumulate, combinations, permutations
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import nccl
+from mpi4py import MPI
+
+from zccl.device import DeviceArray
+from zccl.ops import Op
+from zccl.transport.mpi import MpiTransport
+from zccl.transport.waiting import wait_until
+
+_TYPES = {
+    "int8": nccl.NCCL_INT8,
+    "uint8": nccl.NCCL_UINT8,
+    "int32": nccl.NCCL_INT32,
+    "uint32": nccl.NCCL_UINT32,
+    "int64": nccl.NCCL_INT64,
+    "uint64": nccl.NCCL_UINT64,
+    "float16": nccl.NCCL_FLOAT16,
+    "float32": nccl.NCCL_FLOAT32,
+    "float64": nccl.NCCL_FLOAT64,
+}
+_OPS = {
+    Op.SUM: nccl.NCCL_SUM,
+    Op.AVG: nccl.NCCL_SUM,
+    Op.MAX: nccl.NCCL_MAX,
+    Op.MIN: nccl.NCCL_MIN,
+}
+
+
+def _connect(transport: MpiTransport, ranks: tuple[int, ...]) -> Any:
+    """Return NCCL's communicator of some ranks; they all call this, the others do not."""
+    first, *others = ranks
+    uid = np.zeros(128, np.uint8)
+    tag = transport.next_local_tag
+    if transport.rank == first:
+        made = nccl.get_unique_id()
+        uid[:] = np.array([b % 256 for b in made], np.uint8)
+        for rank in others:
+            transport.comm.Send(uid, rank, tag)
+    else:
+        transport.comm.Recv(uid, first, tag)
+    # CuPy has the id as a tuple of signed characters.
+    name = tuple(uid.view(np.int8).tolist())
+    return nccl.NcclCommunicator(len(ranks), name, ranks.index(transport.rank))
+
+
+class NcclCollectives:
+    """NCCL's own collectives, on the current stream.
+
+    Counts are of elements, arrays are rows.
+    """
+
+    def __init__(self, transport: MpiTransport):
+        self.rank, self.size = transport.rank, transport.size
+        self._comm = _connect(transport, tuple(range(transport.size)))
+
+    def reduces(self, op: Any, dtype: np.dtype) -> bool:
+        """Whether NCCL has this reduction."""
+        return isinstance(op, Op) and dtype.name in _TYPES
+
+    def allreduce(self, send: Any, into: Any, op: Op) -> None:
+        """Reduce rows."""
+        if send.size:
+            kind = _TYPES[send.dtype.name]
+            self._comm.allReduce(
+                send.data.ptr, into.data.ptr, send.size, kind, _OPS[op], _current()
+            )
+
+    def reduce(self, send: Any, into: Any, op: Op, root: int) -> None:
+        """Reduce rows to a root; `into` matters there."""
+        if send.size:
+            kind = _TYPES[send.dtype.name]
+            target = send if into is None else into
+            self._comm.reduce(
+                send.data.ptr, target.data.ptr, send.size, kind, _OPS[op], root, _current()
+            )
+
+    def reduce_scatter(self, send: Any, into: Any, counts: list[int], op: Op) -> None:
+        """Reduce rows; each rank gets its share."""
+        if len(set(counts)) == 1:
+            if send.size:
+                kind = _TYPES[send.dtype.name]
+                self._comm.reduceScatter(
+                    send.data.ptr, into.data.ptr, into.size, kind, _OPS[op], _current()
+                )
+            return
+        start = 0
+        for root, count in enumerate(counts):
+            share = send[start : start + count]
+            self.reduce(share, into if root == self.rank else None, op, root)
+            start += count
+
+    def bcast(self, buffer: Any, root: int) -> None:
+        """Give all ranks the root's bytes."""
+        if buffer.size:
+            address = buffer.data.ptr
+            self._comm.bcast(address, buffer.size, nccl.NCCL_UINT8, root, _current())
+
+    def exchange(
+        self, send: Any, given: list[int], into: Any, taken: list[int], same: bool = False
+    ) -> None:
+        """Send a run of bytes to each rank and receive one from each; one's own is copied.
+
+        Parameters
+        ----------
+        send, into : row of uint8, or None where all counts are 0 or one's own stays where it is
+            The runs, one behind the other.
+        given, taken : list of int
+            Bytes of each run; 0 sends nothing.
+        same : bool
+            Whether all ranks get the same run, all of `send`.
+        """
+        starts = [0] * self.size if same else _starts(given)
+        places = _starts(taken)
+        nccl.groupStart()
+        for rank in range(self.size):
+            if rank != self.rank and given[rank]:
+                start = send.data.ptr + starts[rank]
+                self._comm.send(start, given[rank], nccl.NCCL_UINT8, rank, _current())
+            if rank != self.rank and taken[rank]:
+                place = into.data.ptr + places[rank]
+                self._comm.recv(place, taken[rank], nccl.NCCL_UINT8, rank, _current())
+        nccl.groupEnd()
+        own = taken[self.rank]
+        if own and send is not None and into is not None:
+            start, place = starts[self.rank], places[self.rank]
+            into[place : place + own] = send[start : start + own]
+
+
+def _starts(counts: list[int]) -> list[int]:
+    return list(accumulate(counts, initial=0))[:-1]
+
+
+def _current() -> int:
+    return int(cupy.cuda.get_current_stream().ptr)
+
+
+class Pending:
+    """A message on its way."""
+
+    def __init__(self, transport: NcclTransport, buffer: Any):
+        self.buffer = buffer
+        self.nbytes = np.zeros(1, np.int64)
+        self.event: Any = None
+        self.request: MPI.Request | None = None
+        self.finished = False
+        self._transport = transport
+
+    def done(self) -> bool:
+        """Whether it has arrived, or left its buffer."""
+        if not self.finished:
+            self._transport.progress()
+            if self.event is not None and self.event.done:
+                self.finished = True
+        return self.finished
+
+    def wait(self) -> None:
+        """Block until it has arrived, or left its buffer."""
+        wait_until(self.done)
+
+    def message(self) -> DeviceArray:
+        """Return what was received."""
+        return self.buffer[: int(self.nbytes[0])]
+
+
+class NcclTransport:
+    """Point-to-point messages between arrays on GPUs; one GPU a rank.
+
+    Every pair of ranks has a communicator of NCCL for each direction: operations of one
+    communicator run one after the other.
+
+    Parameters
+    ----------
+    transport : MpiTransport
+        Carries requests; its ranks.
+    """
+
+    def __init__(self, transport: MpiTransport):
+        self.rank, self.size = transport.rank, transport.size
+        self._mpi = transport
+        self._grants = transport.comm.Dup()
+        self._channels = {
+            way: _connect(transport, way)
+            for pair in combinations(range(self.size), 2)
+            for way in permutations(pair)
+            if self.rank in pair
+        }
+        self._out = cupy.cuda.Stream(non_blocking=True)
+        self._in = cupy.cuda.Stream(non_blocking=True)
+        self._sends: deque[tuple[Pending, int, int]] = deque()
+        self._receives: list[tuple[Pending, int, int]] = []
+        self._granted: list[tuple[MPI.Request, Any]] = []
+
+    def next_tag(self) -> int:
+        """Return the tag of the next operation; all ranks start operations in one order."""
+        return self._mpi.next_tag()
+
+    def isend(self, message: DeviceArray, dest: int, tag: int) -> Pending:
+        """Start to send; the message, complete, must not change until it is done."""
+        pending = Pending(self, message)
+        pending.nbytes[0] = message.size
+        self._sends.append((pending, dest, tag))
+        self.progress()
+        return pending
+
+    def irecv(self, buffer: DeviceArray, source: int, tag: int) -> Pending:
+        """Start to receive at most the size of `buffer`."""
+        pending = Pending(self, buffer)
+        pending.request = self._mpi.comm.Irecv(pending.nbytes, source, tag)
+        self._receives.append((pending, source, tag))
+        # The buffer may have had another use on the current stream, which is not over yet.
+        self._in.wait_event(cupy.cuda.get_current_stream().record())
+        return pending
+
+    def progress(self) -> None:
+        """Do what can be done without waiting."""
+        while self._sends and self._send_first():
+            self._sends.popleft()
+        self._receives = [waiting for waiting in self._receives if not self._grant(*waiting)]
+        self._granted = [grant for grant in self._granted if not grant[0].Test()]
+
+    def _send_first(self) -> bool:
+        """Take the first message a step further; returns whether its transfer has started."""
+        pending, dest, tag = self._sends[0]
+        if pending.request is None:
+            self._mpi.comm.Isend(pending.nbytes, dest, tag)
+            if not pending.nbytes[0]:
+                pending.finished = True
+                return True
+            pending.request = self._grants.Irecv(np.empty(1, np.uint8), dest, tag)
+        if not pending.request.Test():
+            return False
+        channel = self._channels[self.rank, dest]
+        self._transfer(channel.send, self._out, pending, 1)
+        return True
+
+    def _grant(self, pending: Pending, source: int, tag: int) -> bool:
+        """Grant a request that has come; returns whether the transfer has started."""
+        assert pending.request is not None
+        if not pending.request.Test():
+            return False
+        if not pending.nbytes[0]:
+            pending.finished = True
+            return True
+        if not 0 < pending.nbytes[0] <= pending.buffer.size:
+            raise AssertionError("a request for more than the worst case")
+        go = np.zeros(1, np.uint8)
+        self._granted.append((self._grants.Isend(go, source, tag), go))
+        self._transfer(self._channels[source, self.rank].recv, self._in, pending, 0)
+        return True
+
+    def _transfer(
+        self, start: Callable[..., None], stream: Any, pending: Pending, peer: int
+    ) -> None:
+        address = pending.buffer.data.ptr
+        start(address, int(pending.nbytes[0]), nccl.NCCL_UINT8, peer, stream.ptr)
+        pending.event = stream.record(cupy.cuda.Event(disable_timing=True))
+
+    def free(self) -> None:
+        """Give the communicators back."""
+        for channel in self._channels.values():
+            channel.destroy()
+        self._grants.Free()
