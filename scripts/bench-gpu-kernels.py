@@ -2,9 +2,11 @@
 
     PYTHONPATH=. python scripts/bench-gpu-kernels.py [--log2-values 28] [--quick] [--json FILE]
 
-Smooth is a real field repeated, at range bound 1e-3; rough a random walk at 1e-4, noise uniform
-values at 1e-3, offset a walk on an offset of 1000 ranges at 1e-4, escapes a smooth field in which
-one value of 5000 is NaN. Rates count the values of one operand. All checks and checksums are on.
+Smooth is a real field repeated, at range bound 1e-3; sine two sines, likewise; rough a random walk
+at 1e-4, noise uniform values at 1e-3, offset a walk on an offset of 1000 ranges at 1e-4, escapes a
+smooth field in which one value of 5000 is NaN. Rates count the values of one operand. All checks
+and checksums are on. `compress_fill` has a fill value that no value equals, `compress_fine` a
+hundredth of the bound.
 Small sizes take 8 buffers in turn, so that they do not live in the cache.
 """
 
@@ -21,7 +23,9 @@ from zccl import errorbound
 from zccl.kernels.cuda.rows import Rows, order_nbytes, work_nbytes
 
 FIELD = Path(__file__).parent.parent / "tests" / "data" / "rtm_partial_images_f32.npy"
-RELATIVE = {"smooth": 1e-3, "rough": 1e-4, "noise": 1e-3, "offset": 1e-4, "escapes": 1e-3}
+RELATIVE = {
+    "smooth": 1e-3, "rough": 1e-4, "noise": 1e-3, "offset": 1e-4, "escapes": 1e-3, "sine": 1e-3,
+}  # fmt: skip
 
 
 def make(kind, n, seed, dtype):
@@ -35,6 +39,10 @@ def make(kind, n, seed, dtype):
         if kind == "escapes":
             values[rng.integers(0, n, n // 5000)] = math.nan
         return values
+    if kind == "sine":
+        i = cupy.arange(n, dtype=cupy.float64)
+        noise = 1e-4 * rng.standard_normal(n, dtype=cupy.float32)
+        return (cupy.sin(i * 1e-3 + seed) + 0.3 * cupy.sin(i * 0.0171) + noise).astype(dtype)
     steps = rng.standard_normal(-(-n // 4096) * 4096, dtype=cupy.float32).reshape(-1, 4096)
     values = cupy.cumsum(steps, axis=1).ravel()[:n]
     if kind == "offset":
@@ -171,13 +179,34 @@ def bench(kind, n, buffers, dtype):
     row["range"] = rate(
         [rows.value_range(x.data.ptr, n, math.nan, *u.areas) for x, u in zip(xs, c, strict=True)]
     )
-    if kind == "smooth" and n <= 1 << 24:
+    if kind in ("smooth", "noise"):
         row["max"] = rate([
             rows.combine(
                 1, n, step, True, *s.pointers, s.nwords, *t.pointers, t.nwords, *u.pointers,
                 *u.areas,
             )
             for s, t, u in zip(a, b, c, strict=True)
+        ])  # fmt: skip
+        row["max_values"] = rate([
+            rows.combine_with_values(
+                1, x.data.ptr, n, step, 2, 0, math.nan, own.data.ptr, *t.pointers, t.nwords,
+                *u.pointers, *u.areas,
+            )
+            for x, t, u in zip(xs, b, c, strict=True)
+        ])  # fmt: skip
+        row["compress_fill"] = rate([
+            rows.compress(
+                x.data.ptr, n, step, bound, True, 1, 0, -9999.0, *s.pointers, *s.areas
+            )
+            for x, s in zip(xs, a, strict=True)
+        ])  # fmt: skip
+        fine = 1e-2 * bound
+        small = errorbound.grid_step(fine, dtype)
+        row["compress_fine"] = rate([
+            rows.compress(
+                x.data.ptr, n, small, fine, True, 1, 0, math.nan, *s.pointers, *s.areas
+            )
+            for x, s in zip(xs, a, strict=True)
         ])  # fmt: skip
     return row
 

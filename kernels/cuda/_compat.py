@@ -23,8 +23,9 @@ from zccl.formats import TILE
 f32, f64, i32, i64, u32, u64 = float32, float64, int32, int64, uint32, uint64
 
 __all__ = [
-    "ALL", "LANES", "TILE", "compile_ptx", "compiler_version", "compute_capability", "cuda",
-    "device", "f32", "f64", "has_compiler", "i32", "i64", "intrinsic", "types", "u32", "u64",
+    "ALL", "ASYNC_COPIES", "EARLY_STARTS", "FAST_SUMS", "LANES", "TILE", "compile_ptx",
+    "compiler_version", "compute_capability", "cuda", "device", "f32", "f64", "has_compiler",
+    "i32", "i64", "intrinsic", "types", "u32", "u64",
 ]  # fmt: skip
 
 LANES = 32  # threads of a warp
@@ -41,17 +42,21 @@ def device(function):
     return compiled
 
 
-FAST_SUMS = (8, 0)  # from here on one instruction sums over a warp: the one difference in sources
+# Compute capabilities from which on the sources of kernels differ:
+FAST_SUMS = (8, 0)  # one instruction sums over a warp
+ASYNC_COPIES = (8, 0)  # memory is copied to shared memory past the registers
+EARLY_STARTS = (9, 0)  # a kernel can start while the one before it ends
 _compiled_for = None
 
 
 def _compile_for(cc):
     """Return a context in which device functions are compiled for `cc` and no GPU is looked for."""
     global _compiled_for
-    if (cc >= FAST_SUMS) != _compiled_for:
+    sources = cc >= FAST_SUMS, cc >= EARLY_STARTS
+    if sources != _compiled_for:
         for function in _device_functions:
             function.overloads.clear()
-        _compiled_for = cc >= FAST_SUMS
+        _compiled_for = sources
     found = SimpleNamespace(compute_capability=cc)
     return mock.patch.object(dispatcher, "get_current_device", lambda: found)
 

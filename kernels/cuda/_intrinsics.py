@@ -6,7 +6,13 @@ their order; others may move, so they read only what a kernel does not write.
 
 from llvmlite import ir
 
-from zccl.kernels.cuda._compat import FAST_SUMS, compute_capability, intrinsic, types
+from zccl.kernels.cuda._compat import (
+    EARLY_STARTS,
+    FAST_SUMS,
+    compute_capability,
+    intrinsic,
+    types,
+)
 
 _I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 _KINDS = {
@@ -21,6 +27,7 @@ _KINDS = {
 def _with_arguments(count, body):
     """Return a function of `count` named arguments; `@intrinsic` takes no others."""
     return {
+        0: lambda context: body(),
         1: lambda context, a: body(),
         2: lambda context, a, b: body(),
         3: lambda context, a, b, c: body(),
@@ -29,7 +36,7 @@ def _with_arguments(count, body):
     }[count]
 
 
-def _ptx(text, results, arguments, effect=False):
+def ptx(text, results, arguments, effect=False):
     """Return an intrinsic that is this text of PTX, of these kinds.
 
     `results` and `arguments` have one letter a value, as in `_KINDS`. A text may be a function of
@@ -71,109 +78,91 @@ def _ptx(text, results, arguments, effect=False):
 
 
 # Loads of what a kernel only reads. 128 bits a thread is what memory moves fastest.
-load_4_f32 = _ptx("ld.global.nc.L1::no_allocate.v4.f32 {$0,$1,$2,$3}, [$4];", "ffff", "l")
-load_2_f64 = _ptx("ld.global.nc.L1::no_allocate.v2.f64 {$0,$1}, [$2];", "dd", "l")
-load_f32 = _ptx("ld.global.nc.f32 $0, [$1];", "f", "l")
-load_f64 = _ptx("ld.global.nc.f64 $0, [$1];", "d", "l")
-load_u32 = _ptx("ld.global.nc.u32 $0, [$1];", "u", "l")
-load_i64 = _ptx("ld.global.nc.u64 $0, [$1];", "l", "l")
+load_4_f32 = ptx("ld.global.nc.L1::no_allocate.v4.f32 {$0,$1,$2,$3}, [$4];", "ffff", "l")
+load_2_f64 = ptx("ld.global.nc.L1::no_allocate.v2.f64 {$0,$1}, [$2];", "dd", "l")
+load_f32 = ptx("ld.global.nc.f32 $0, [$1];", "f", "l")
+load_f64 = ptx("ld.global.nc.f64 $0, [$1];", "d", "l")
+load_u32 = ptx("ld.global.nc.u32 $0, [$1];", "u", "l")
+load_i64 = ptx("ld.global.nc.u64 $0, [$1];", "l", "l")
 # The same with its place kept, where several loads must be under way together.
-load_u32_in_place = _ptx("ld.global.nc.u32 $0, [$1];", "u", "l", True)
-load_i64_in_place = _ptx("ld.global.nc.u64 $0, [$1];", "l", "l", True)
+load_u32_in_place = ptx("ld.global.nc.u32 $0, [$1];", "u", "l", True)
+load_i64_in_place = ptx("ld.global.nc.u64 $0, [$1];", "l", "l", True)
 
 
-def _column(instruction):
-    """Return the text of eight predicated instructions, for words 32 apart.
-
-    The place of word k is `{offset}`, its register `{word}`; register 9 of a load, 1 of a store
-    says how many words are left. One address serves all eight.
-    """
-    is_load = instruction.startswith("ld")
-    lines = []
-    for k in range(8):
-        register = k if is_load else k + 2
-        clear = f" mov.b32 ${k}, 0;" if is_load else ""
-        place = f"[${8 if is_load else 0}+{128 * k}]"
-        both = f"${register}, {place}" if is_load else f"{place}, ${register}"
-        left = 9 if is_load else 1
-        lines.append(f"setp.gt.s32 p, ${left}, {32 * k};{clear} @p {instruction} {both};")
-    return "{.reg .pred p; " + " ".join(lines) + "}"
-
-
-# A lane's column of a record: word 0 at the address, the next ones 32 words apart, as long as any
-# are left; loads give zero for others. Addresses in shared memory are int32.
-load_column = _ptx(_column("ld.global.nc.u32"), "u" * 8, "li", True)
-store_column = _ptx(_column("st.global.u32"), "", "li" + "u" * 8, True)
-load_column_shared = _ptx(_column("ld.shared.u32"), "u" * 8, "ii", True)
-load_2_words_shared = _ptx("ld.shared.u32 $0, [$2]; ld.shared.u32 $1, [$2+4];", "uu", "i", True)
-store_column_shared = _ptx(_column("st.shared.u32"), "", "ii" + "u" * 8, True)
+load_2_words_shared = ptx("ld.shared.u32 $0, [$2]; ld.shared.u32 $1, [$2+4];", "uu", "i", True)
 
 # Loads of what the warp may have written. "any" is any kind of memory.
-load_u32_any = _ptx("ld.u32 $0, [$1];", "u", "l", True)
-load_i64_any = _ptx("ld.u64 $0, [$1];", "l", "l", True)
+load_u32_any = ptx("ld.u32 $0, [$1];", "u", "l", True)
+load_i64_any = ptx("ld.u64 $0, [$1];", "l", "l", True)
 # A load of what other blocks write.
-load_i64_now = _ptx("ld.volatile.global.u64 $0, [$1];", "l", "l", True)
-load_u8_any = _ptx(
+load_i64_now = ptx("ld.volatile.global.u64 $0, [$1];", "l", "l", True)
+load_u8_any = ptx(
     "{.reg .u16 h; ld.u8 h, [$1]; cvt.u32.u16 $0, h;}", "u", "l", True
 )  # fmt: skip
 
-store_4_f32 = _ptx("st.global.cs.v4.f32 [$0], {$1,$2,$3,$4};", "", "lffff", True)
-store_2_f64 = _ptx("st.global.cs.v2.f64 [$0], {$1,$2};", "", "ldd", True)
-store_u32 = _ptx("st.global.u32 [$0], $1;", "", "lu", True)
-store_i64 = _ptx("st.global.u64 [$0], $1;", "", "ll", True)
-store_u32_any = _ptx("st.u32 [$0], $1;", "", "lu", True)
-store_i64_any = _ptx("st.u64 [$0], $1;", "", "ll", True)
-store_u8_any = _ptx("{.reg .u16 h; cvt.u16.u32 h, $1; st.u8 [$0], h;}", "", "lu", True)
-store_i64_for_host = _ptx("st.relaxed.sys.global.u64 [$0], $1;", "", "ll", True)
+store_4_f32 = ptx("st.global.cs.v4.f32 [$0], {$1,$2,$3,$4};", "", "lffff", True)
+store_2_f64 = ptx("st.global.cs.v2.f64 [$0], {$1,$2};", "", "ldd", True)
+store_u32 = ptx("st.global.u32 [$0], $1;", "", "lu", True)
+store_i64 = ptx("st.global.u64 [$0], $1;", "", "ll", True)
+store_u32_any = ptx("st.u32 [$0], $1;", "", "lu", True)
+store_i64_any = ptx("st.u64 [$0], $1;", "", "ll", True)
+store_u8_any = ptx("{.reg .u16 h; cvt.u16.u32 h, $1; st.u8 [$0], h;}", "", "lu", True)
+store_i64_for_host = ptx("st.relaxed.sys.global.u64 [$0], $1;", "", "ll", True)
 
-atomic_add = _ptx("atom.global.add.u64 $0, [$1], $2;", "l", "ll", True)
-add_to = _ptx("red.global.add.u64 [$0], $1;", "", "ll", True)
-max_to = _ptx("red.global.max.u64 [$0], $1;", "", "ll", True)
+atomic_add = ptx("atom.global.add.u64 $0, [$1], $2;", "l", "ll", True)
+add_to = ptx("red.global.add.u64 [$0], $1;", "", "ll", True)
+max_to = ptx("red.global.max.u64 [$0], $1;", "", "ll", True)
+
+# A sum that stays where it is: LLVM moves additions that end all branches behind them, and then
+# keeps both operands of all of them.
+add_here = ptx("add.s32 $0, $1, $2;", "i", "ii")
+
+hidden = ptx("mov.b32 $0, $1;", "i", "i")  # a number that no compiler knows
 
 # Shifts of 32 bits take numbers of any size; Numba would make them 64 bits wide.
-shift_right = _ptx("shr.u32 $0, $1, $2;", "u", "ui")
-shift_left = _ptx("shl.b32 $0, $1, $2;", "u", "ui")
+shift_right = ptx("shr.u32 $0, $1, $2;", "u", "ui")
+shift_left = ptx("shl.b32 $0, $1, $2;", "u", "ui")
 # The low word of (second, first) >> third: third modulo 32, or at most 32.
-funnel_wrap = _ptx("shf.r.wrap.b32 $0, $1, $2, $3;", "u", "uui")
-funnel_clamp = _ptx("shf.r.clamp.b32 $0, $1, $2, $3;", "u", "uui")
-max_i32 = _ptx("max.s32 $0, $1, $2;", "i", "ii")
-min_i32 = _ptx("min.s32 $0, $1, $2;", "i", "ii")
-max_u32 = _ptx("max.u32 $0, $1, $2;", "u", "uu")
+funnel_wrap = ptx("shf.r.wrap.b32 $0, $1, $2, $3;", "u", "uui")
+funnel_clamp = ptx("shf.r.clamp.b32 $0, $1, $2, $3;", "u", "uui")
+max_i32 = ptx("max.s32 $0, $1, $2;", "i", "ii")
+min_i32 = ptx("min.s32 $0, $1, $2;", "i", "ii")
+max_u32 = ptx("max.u32 $0, $1, $2;", "u", "uu")
 
 # q + r * reciprocal and a - q * b, rounded once: the steps of a division.
-fma_f64 = _ptx("fma.rn.f64 $0, $1, $2, $3;", "d", "ddd")
+fma_f64 = ptx("fma.rn.f64 $0, $1, $2, $3;", "d", "ddd")
 
 # Arithmetic that must not be contracted: rounded as on a CPU.
-mul_f64 = _ptx("mul.rn.f64 $0, $1, $2;", "d", "dd")
-add_f64 = _ptx("add.rn.f64 $0, $1, $2;", "d", "dd")
-sub_f64 = _ptx("sub.rn.f64 $0, $1, $2;", "d", "dd")
-div_f64 = _ptx("div.rn.f64 $0, $1, $2;", "d", "dd")
-mul_f32 = _ptx("mul.rn.f32 $0, $1, $2;", "f", "ff")
-to_f32 = _ptx("cvt.rn.f32.f64 $0, $1;", "f", "d")
-to_f64 = _ptx("cvt.f64.f32 $0, $1;", "d", "f")
-i32_to_f32 = _ptx("cvt.rn.f32.s32 $0, $1;", "f", "i")
-i64_to_f64 = _ptx("cvt.rn.f64.s64 $0, $1;", "d", "l")
-max_abs_f32 = _ptx("{.reg .f32 t; abs.f32 t, $2; max.NaN.f32 $0, $1, t;}", "f", "ff")  # keeps a NaN
+mul_f64 = ptx("mul.rn.f64 $0, $1, $2;", "d", "dd")
+add_f64 = ptx("add.rn.f64 $0, $1, $2;", "d", "dd")
+sub_f64 = ptx("sub.rn.f64 $0, $1, $2;", "d", "dd")
+div_f64 = ptx("div.rn.f64 $0, $1, $2;", "d", "dd")
+mul_f32 = ptx("mul.rn.f32 $0, $1, $2;", "f", "ff")
+to_f32 = ptx("cvt.rn.f32.f64 $0, $1;", "f", "d")
+to_f64 = ptx("cvt.f64.f32 $0, $1;", "d", "f")
+i32_to_f32 = ptx("cvt.rn.f32.s32 $0, $1;", "f", "i")
+i64_to_f64 = ptx("cvt.rn.f64.s64 $0, $1;", "d", "l")
+max_abs_f32 = ptx("{.reg .f32 t; abs.f32 t, $2; max.NaN.f32 $0, $1, t;}", "f", "ff")  # keeps a NaN
 
-bits_of_f32 = _ptx("mov.b32 $0, $1;", "u", "f")
-f32_of_bits = _ptx("mov.b32 $0, $1;", "f", "u")
-bits_of_f64 = _ptx("mov.b64 $0, $1;", "l", "d")
-f64_of_bits = _ptx("mov.b64 $0, $1;", "d", "l")
-high_word = _ptx("{.reg .b32 t; mov.b64 {t, $0}, $1;}", "u", "d")
+bits_of_f32 = ptx("mov.b32 $0, $1;", "u", "f")
+f32_of_bits = ptx("mov.b32 $0, $1;", "f", "u")
+bits_of_f64 = ptx("mov.b64 $0, $1;", "l", "d")
+f64_of_bits = ptx("mov.b64 $0, $1;", "d", "l")
+high_word = ptx("{.reg .b32 t; mov.b64 {t, $0}, $1;}", "u", "d")
 
 # 1.5 * 2^52: adding it rounds to an integer, ties to even, which the low word then is.
 _ROUND = "0d4338000000000000"
-code_of_f32 = _ptx(
+code_of_f32 = ptx(
     "{.reg .f64 a; .reg .b32 h; cvt.f64.f32 a, $1; mul.rn.f64 a, a, $2;"
     f" add.rn.f64 a, a, {_ROUND}; mov.b64 {{$0, h}}, a;}}", "i", "fd",
 )  # fmt: skip
-code_of_f64 = _ptx(
+code_of_f64 = ptx(
     "{.reg .f64 a; .reg .b32 h; mul.rn.f64 a, $1, $2;"
     f" add.rn.f64 a, a, {_ROUND}; mov.b64 {{$0, h}}, a;}}", "i", "dd",
 )  # fmt: skip
-low_word = _ptx("{.reg .b32 h; mov.b64 {$0, h}, $1;}", "i", "d")
+low_word = ptx("{.reg .b32 h; mov.b64 {$0, h}, $1;}", "i", "d")
 # An integer plus a float64 that makes up for 2^52 + 2^31, which the bits of the first stand for.
-shifted_code = _ptx(
+shifted_code = ptx(
     "{.reg .f64 a; .reg .b32 x; xor.b32 x, $1, 0x80000000; mov.b64 a, {x, 0x43300000};"
     " add.rn.f64 $0, a, $2;}", "d", "id",
 )  # fmt: skip
@@ -188,7 +177,20 @@ def _reduce_add(cc):
     return "{.reg .b32 s, t; mov.b32 s, $1; " + steps + " mov.b32 $0, s;}"
 
 
-sum_of_lanes = _ptx(_reduce_add, "u", "u", True)
+sum_of_lanes = ptx(_reduce_add, "u", "u", True)
+
+
+def _from(cc, text):
+    """Return the text of an instruction from a compute capability on, and nothing before it."""
+    return lambda found: text if found >= cc else ""
+
+
+# The first thing that every kernel does. One that is launched to start early has its blocks on the
+# device while the kernel before it ends, and waits here until all that did is done and seen; only
+# then the next one may start early, so that none ever runs beside the last but one.
+wait_for_previous = ptx(
+    _from(EARLY_STARTS, "griddepcontrol.wait; griddepcontrol.launch_dependents;"), "", "", True
+)
 
 
 @intrinsic

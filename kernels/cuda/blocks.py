@@ -6,6 +6,7 @@ bits go four at a time, of up to 16 bits in pairs, wider ones alone.
 
 from zccl.kernels.cuda._compat import ALL, cuda, device, i32, u32
 from zccl.kernels.cuda._intrinsics import (
+    add_here,
     funnel_clamp,
     funnel_wrap,
     load_2_words_shared,
@@ -34,14 +35,15 @@ def append(words, at, pending, filled, bits, count):
 def append_fours(words, at, pending, filled, d, first, width):
     """Append 16 differences of at most 8 bits, from difference `first` on."""
     scale = i32(shift_left(u32(1), width))
-    offset = i32(i32(scale >> i32(1)) * i32(i32(1) + scale))
     square = i32(scale * scale)
+    # The offsets of all four fields, added at once.
+    offset = i32(i32(i32(scale >> i32(1)) * i32(i32(1) + scale)) * i32(i32(1) + square))
     count = i32(width << i32(2))
     for k in range(4):
         j = first + 4 * k
-        low = i32(i32(d[j + 1] * scale) + i32(d[j] + offset))
-        high = i32(i32(d[j + 3] * scale) + i32(d[j + 2] + offset))
-        bits = u32(i32(i32(high * square) + low))
+        low = i32(i32(d[j + 1] * scale) + d[j])
+        high = i32(i32(d[j + 3] * scale) + d[j + 2])
+        bits = u32(i32(i32(high * square) + i32(low + offset)))
         at, pending, filled = append(words, at, pending, filled, bits, count)
     return at, pending, filled
 
@@ -106,7 +108,7 @@ def pack_blocks(words, half, d, first, second, is_last):
 def put(d, j, difference, add):
     """Set a difference, or add to it; `add` is a constant."""
     if add:
-        d[j] = i32(d[j] + difference)
+        d[j] = add_here(d[j], difference)
     else:
         d[j] = difference
 
@@ -127,20 +129,24 @@ def offset_of(width):
 def read_fours(start, place, d, first, width, bias, add):
     """Read 16 fields of at most 8 bits from bit `place` on; returns the place behind them.
 
-    `start` is the address of the shared array.
+    `start` is the address of the shared array. A field is what is left when the bits above it are
+    taken away by a product: the units for products have time, those for masks have not.
     """
     mask = bits_of(width)
+    minus_scale = i32(shift_left(u32(0xFFFFFFFF), width))
     count = i32(width << i32(2))
     for k in range(4):
         word = i32(i32(shift_right(u32(place), i32(5))) << i32(2))
         low, high = load_2_words_shared(i32(start + word))
         bits = funnel_wrap(low, high, place)
-        upper = shift_right(bits, i32(width << i32(1)))
+        above_1 = shift_right(bits, width)
+        above_2 = shift_right(above_1, width)
+        above_3 = shift_right(above_2, width)
         j = first + 4 * k
-        put(d, j, i32(i32(bits & mask) - bias), add)
-        put(d, j + 1, i32(i32(shift_right(bits, width) & mask) - bias), add)
-        put(d, j + 2, i32(i32(upper & mask) - bias), add)
-        put(d, j + 3, i32(i32(shift_right(upper, width) & mask) - bias), add)
+        put(d, j, i32(i32(i32(bits) - bias) + i32(i32(above_1) * minus_scale)), add)
+        put(d, j + 1, i32(i32(i32(above_1) - bias) + i32(i32(above_2) * minus_scale)), add)
+        put(d, j + 2, i32(i32(i32(above_2) - bias) + i32(i32(above_3) * minus_scale)), add)
+        put(d, j + 3, i32(i32(above_3 & mask) - bias), add)
         place = i32(place + count)
     return place
 

@@ -3,32 +3,29 @@
 import numpy as np
 
 from zccl.kernels.cuda._compat import cuda, device, i32, i64, u32, u64
-from zccl.kernels.cuda._intrinsics import (
-    load_column,
-    load_column_shared,
-    load_u32_any,
-    shared_address,
-    store_column,
-    store_column_shared,
-)
+from zccl.kernels.cuda._intrinsics import load_u32_any, shared_address, store_u32
+from zccl.kernels.cuda.columns import fetch_column, load_column_or_zero, store_column_shared
 from zccl.kernels.cuda.warp import sum_64
 
 K32 = np.uint32(0x9E3779B1)
-STRIDE = np.uint32(0x9E3779B1 * 32 & 0xFFFFFFFF)  # from a lane's word to its next one
+STRIDE = np.uint32(0x9E3779B1 * 32 & 0xFFFFFFFF)  # from the weight of a lane's word to the next
 STRIDE_8 = np.uint32(0x9E3779B1 * 256 & 0xFFFFFFFF)
 K64 = np.int64(0x9E3779B97F4A7C15 - 2**64)
 
 
 @device
 def weight(i):
-    """Multiplier of word i, its lowest bit not yet set."""
-    return u32(u32(u32(i) + u32(1)) * u32(K32))
+    """Multiplier of word i.
+
+    Strides are even, so adding them keeps the lowest bit set.
+    """
+    return u32(u32(u32(u32(i) + u32(1)) * u32(K32)) | u32(1))
 
 
 @device
 def weighted(word, multiplier):
     """Product of a word and its multiplier."""
-    return i64(u64(word) * u64(u32(multiplier | u32(1))))
+    return i64(u64(word) * u64(multiplier))
 
 
 @device
@@ -50,49 +47,55 @@ def sum_column(held, multiplier):
 @device
 def write_record(words, at, nwords, address, lane):
     """Copy a record from a shared array to memory; returns the lane's part of its sum."""
-    source = shared_address(words, i32(at + lane))
     target = address + i64(lane) * i64(4)
-    left = i32(nwords - lane)
     total = i64(0)
     multiplier = weight(lane)
-    while left > i32(0):
-        held = load_column_shared(source, left)
-        a, b, c, d, e, f, g, h = held
-        store_column(target, left, a, b, c, d, e, f, g, h)
-        total += sum_column(held, multiplier)
-        multiplier = u32(multiplier + u32(STRIDE_8))
-        source = i32(source + i32(1024))
-        target += i64(1024)
-        left = i32(left - i32(256))
+    i = lane
+    while i < nwords:
+        word = words[u32(at + i)]
+        store_u32(target, word)
+        total += weighted(word, multiplier)
+        multiplier = u32(multiplier + u32(STRIDE))
+        target += i64(128)
+        i = i32(i + i32(32))
     return total
 
 
 @device
-def stage_record(words, at, nwords, address, lane, sums):
-    """Copy a record from memory to a shared array; returns the lane's part of its sum.
-
-    `sums`, a constant, says whether that is wanted.
-    """
+def stage_record(words, at, nwords, address, lane):
+    """Copy a record from memory to a shared array; returns the lane's part of its sum."""
     source = address + i64(lane) * i64(4)
     target = shared_address(words, i32(at + lane))
     left = i32(nwords - lane)
     total = i64(0)
     multiplier = weight(lane)
-    held = load_column(source, left)
+    held = load_column_or_zero(source, left)
     cuda.syncwarp()  # else the assembler pairs each load with its store: one under way at a time
     while True:
         a, b, c, d, e, f, g, h = held
         store_column_shared(target, left, a, b, c, d, e, f, g, h)
-        if sums:
-            total += sum_column(held, multiplier)
+        total += sum_column(held, multiplier)
         left = i32(left - i32(256))
         if left <= i32(0):
             break
         multiplier = u32(multiplier + u32(STRIDE_8))
         source += i64(1024)
         target = i32(target + i32(1024))
-        held = load_column(source, left)
+        held = load_column_or_zero(source, left)
     return total
+
+
+@device
+def fetch_record(words, at, nwords, address, lane):
+    """Start copying a record from memory to a shared array."""
+    source = address + i64(lane) * i64(4)
+    target = shared_address(words, i32(at + lane))
+    left = i32(nwords - lane)
+    while left > i32(0):
+        fetch_column(target, source, left)
+        left = i32(left - i32(256))
+        source += i64(1024)
+        target = i32(target + i32(1024))
 
 
 @device

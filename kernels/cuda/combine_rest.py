@@ -10,7 +10,6 @@ from zccl.kernels.cuda._intrinsics import (
     add_to,
     address_of,
     load_i64,
-    load_i64_now,
     max_i32,
     store_i64,
     sum_of_lanes,
@@ -24,7 +23,6 @@ from zccl.kernels.cuda.hop import REDUCE_VALUES, SUM, in_range
 from zccl.kernels.cuda.numbers import FLAG_WORDS, OPEN_NUMBERS, SLOTS, read_differences
 from zccl.kernels.cuda.placement import (
     CHECKSUM_AT,
-    COUNT_AT,
     DAMAGED,
     OVERFLOW,
     RAW_AT,
@@ -33,6 +31,7 @@ from zccl.kernels.cuda.placement import (
     listed_tile,
     place,
     set_status,
+    tiles_to_take,
 )
 from zccl.kernels.cuda.record import allowance, open_record, place_of_blocks, table_entry
 from zccl.kernels.cuda.warp import vote
@@ -220,11 +219,10 @@ def make(value_words):
         flag_array_a = cuda.shared.array(FLAG_WORDS, i64)
         flag_array_b = cuda.shared.array(FLAG_WORDS, i64)
         lane = i32(cuda.threadIdx.x)
-        count = load_i64_now(work + i64(COUNT_AT))
-        if everything:
-            count = (n + i64(TILE - 1)) >> i64(10)
+        tiles = (n + i64(TILE - 1)) >> i64(10)
+        count = tiles_to_take(work, result, everything, tiles)
         blocks = busy_blocks(count, WARPS)
-        if i64(cuda.blockIdx.x) >= blocks:
+        if count == i64(0) or i64(cuda.blockIdx.x) >= blocks:
             return
         d = cuda.local.array(32, i32)
         e = cuda.local.array(32, i32)
@@ -287,11 +285,10 @@ def make_with_values(value_words):
         flag_array_b = cuda.shared.array(FLAG_WORDS, i64)
         lane = i32(cuda.threadIdx.x)
         own += i64(cuda.blockIdx.x) * i64(4 * OWN_NWORDS)
-        count = load_i64_now(work + i64(COUNT_AT))
-        if everything:
-            count = (n + i64(TILE - 1)) >> i64(10)
+        tiles = (n + i64(TILE - 1)) >> i64(10)
+        count = tiles_to_take(work, result, everything, tiles)
         blocks = busy_blocks(count, WARPS)
-        if i64(cuda.blockIdx.x) >= blocks:
+        if count == i64(0) or i64(cuda.blockIdx.x) >= blocks:
             return
         d = cuda.local.array(32, i32)
         e = cuda.local.array(32, i32)

@@ -8,17 +8,17 @@ import numpy as np
 
 from zccl.formats import RAW, SMALL, TILE
 from zccl.kernels.cuda._compat import cuda, f64, i32, i64, types, u32
-from zccl.kernels.cuda._intrinsics import add_to, load_i64_now, max_i32, store_i64, sum_of_lanes
+from zccl.kernels.cuda._intrinsics import add_to, max_i32, store_i64, sum_of_lanes
 from zccl.kernels.cuda.checksum import record_checksum
 from zccl.kernels.cuda.exact import EXACT, ROOM
 from zccl.kernels.cuda.placement import (
     CHECKSUM_AT,
-    COUNT_AT,
     RAW_AT,
     busy_blocks,
     finish,
     listed_tile,
     place,
+    tiles_to_take,
 )
 from zccl.kernels.cuda.record import table_entry
 from zccl.kernels.cuda.warp import vote
@@ -66,11 +66,10 @@ def make(value_words):
         words += s * words_stride
         work += s * work_stride
         in_share = min(n - s * share, share)
-        count = load_i64_now(work + i64(COUNT_AT))
-        if everything:
-            count = (in_share + i64(TILE - 1)) >> i64(10)
+        tiles = (in_share + i64(TILE - 1)) >> i64(10)
+        count = tiles_to_take(work, result + s * result_stride, everything, tiles)
         blocks = busy_blocks(count, WARPS)
-        if i64(cuda.blockIdx.x) >= blocks:
+        if count == i64(0) or i64(cuda.blockIdx.x) >= blocks:
             return
         d = cuda.local.array(32, i32)
         sums = i64(0)

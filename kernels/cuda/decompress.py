@@ -1,4 +1,4 @@
-"""Decompression of full coded tiles without escapes; others go on the list for `decompress_rest`.
+"""Decompression of full coded tiles with few escapes; others go on the list for `decompress_rest`.
 
 The way of `compress` backwards, one warp a tile:
 
@@ -7,7 +7,7 @@ The way of `compress` backwards, one warp a tile:
     values    row 0 |L0 |L1 |  ...  |L31|      codes turned, scaled, 16 bytes a lane
 """
 
-from zccl.formats import SMALL, TILE, ZERO
+from zccl.formats import ESCAPES, SMALL, TILE, ZERO
 from zccl.kernels.cuda._compat import cuda, device, f64, i32, i64, types, u32
 from zccl.kernels.cuda._intrinsics import (
     div_f64,
@@ -26,9 +26,11 @@ from zccl.kernels.cuda._intrinsics import (
     store_4_f32,
     sum_of_lanes,
     to_f32,
+    wait_for_previous,
 )
 from zccl.kernels.cuda.blocks import offset_of, unpack_blocks
 from zccl.kernels.cuda.checksum import stage_record, tile_checksum
+from zccl.kernels.cuda.patching import PATCH
 from zccl.kernels.cuda.placement import add_checksums, leave
 from zccl.kernels.cuda.record import HEAD, place_of_blocks, quick_nwords, split_entry
 from zccl.kernels.cuda.turning import half_row_place, put_run, row_place
@@ -39,7 +41,7 @@ WARPS = 4
 ROOM = WARPS * TILE + 4
 
 _i, _d = types.int64, types.float64
-SIGNATURE = (_i, _i, _d, _d, _i, _i, _i, _i)
+SIGNATURE = (_i, _i, _d, _d, types.int32, _i, _i, _i, _i)
 
 
 @device
@@ -64,6 +66,14 @@ def read_head(words, at, kind, lane):
     if (kind & i32(ZERO)) == i32(0) and halves == i32(0):
         due = i32(HEAD)
     return first, second, before, due
+
+
+@device
+def has_due_length(nwords, due, kind):
+    """Whether a record is as long as its widths say; a list of escapes is looked at later."""
+    if (kind & i32(ESCAPES)) != i32(0):
+        return due < nwords
+    return due == nwords
 
 
 @device
@@ -192,18 +202,20 @@ def _make_store(value_words, divides):
 def make(value_words, divides=False):
     """Return the kernel for float32 (1) or float64 (2) values, with a divisor or without."""
     store = _make_store(value_words, divides)
-    allowed = ZERO | SMALL if value_words == 1 else ZERO
+    patch = PATCH[value_words]
+    allowed = ZERO | SMALL | ESCAPES if value_words == 1 else ZERO | ESCAPES
 
-    def decompress_tiles(out, n, step, divisor, table, words, total_nwords, work):
-        """Decompress tiles that need no rare feature, checking their lengths.
+    def decompress_tiles(out, n, step, divisor, reduced, table, words, total_nwords, work):
+        """Decompress tiles that need no rare feature but a few escapes, checking their lengths.
 
         Parameters
         ----------
         out, n : address and number of the values, written; the address is a multiple of 16
-        step, divisor : as for the CPU kernel
+        step, divisor, reduced : as for the CPU kernel
         table, words, total_nwords : addresses of table and records, words that belong to the stream
         work : address of a work area
         """
+        wait_for_previous()
         tile_words = cuda.shared.array(ROOM, u32, alignment=16)
         sums = cuda.shared.array(WARPS, i64)
         thread = i32(cuda.threadIdx.x)
@@ -218,10 +230,10 @@ def make(value_words, divides=False):
             quick = is_quick(place, nwords, kind, total_nwords, i32(allowed))
             quick = quick and start + i64(TILE) <= n
             if quick:
-                found = stage_record(tile_words, at, nwords, words + i64(4) * place, lane, True)
+                found = stage_record(tile_words, at, nwords, words + i64(4) * place, lane)
                 cuda.syncwarp()
                 first, second, before, due = read_head(tile_words, at, kind, lane)
-                quick = due == nwords
+                quick = has_due_length(nwords, due, kind)
                 if (kind & i32(SMALL)) == i32(0):
                     quick = quick and not may_wrap(first, second)
                 if quick:
@@ -238,6 +250,11 @@ def make(value_words, divides=False):
                     cuda.syncwarp()
                     address = out + start * i64(4 * value_words)
                     store(address, tile_words, at, lane, base, kind, step, divisor)
+                    if (kind & i32(ESCAPES)) != i32(0):
+                        quick = patch(
+                            address, words + i64(4) * (place + i64(due)), i32(nwords - due),
+                            tile_words, at, base, step, divisor, reduced != i32(0), lane,
+                        )  # fmt: skip
                     found = tile_checksum(sum_64(found), nwords, kind, tile)
             if not quick:
                 found = i64(0)

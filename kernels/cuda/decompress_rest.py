@@ -11,18 +11,17 @@ from zccl.kernels.cuda._intrinsics import (
     address_of,
     div_f64,
     load_i64,
-    load_i64_now,
 )
 from zccl.kernels.cuda.checksum import record_checksum
 from zccl.kernels.cuda.numbers import FLAG_WORDS, OPEN_NUMBERS, SLOTS, number_of, run_of
 from zccl.kernels.cuda.placement import (
     CHECKSUM_AT,
-    COUNT_AT,
     DAMAGED,
     busy_blocks,
     finish,
     listed_tile,
     set_status,
+    tiles_to_take,
 )
 from zccl.kernels.cuda.record import open_record
 from zccl.kernels.cuda.values import VALUES
@@ -94,11 +93,10 @@ def make(value_words):
         lane = i32(cuda.threadIdx.x)
         slots = address_of(slot_array)
         flags = address_of(flag_array)
-        count = load_i64_now(work + i64(COUNT_AT))
-        if everything:
-            count = (n + i64(TILE - 1)) >> i64(10)
+        tiles = (n + i64(TILE - 1)) >> i64(10)
+        count = tiles_to_take(work, result, everything, tiles)
         blocks = busy_blocks(count, WARPS)
-        if i64(cuda.blockIdx.x) >= blocks:
+        if count == i64(0) or i64(cuda.blockIdx.x) >= blocks:
             return
         d = cuda.local.array(32, i32)
         sums = i64(0)

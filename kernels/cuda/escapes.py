@@ -98,6 +98,46 @@ def put_entries(address, escaped, starts, entries, d, before, base, rank, values
 
 
 @device
+def entry_nwords(value_words):
+    """Words of an entry."""
+    return i32(i32(2) + i32(2) * value_words)
+
+
+@device
+def with_list(coded, entries, value_words):
+    """Words of a record whose coded part has `coded` words."""
+    if entries == i32(0):
+        return coded
+    return i32(i32(coded + i32(1)) + i32(entries * entry_nwords(value_words)))
+
+
+@device
+def count_of(address, nwords, value_words):
+    """Entries of a list of `nwords` words with its length, 0 where that does not fit."""
+    entries = i32(0)
+    if nwords > i32(0):
+        entries = i32(load_u32_any(address))
+        if entries <= i32(0) or entries > nwords:
+            entries = i32(0)
+        elif with_list(i32(0), entries, value_words) != nwords:
+            entries = i32(0)
+    return entries
+
+
+@device
+def put_own_entries(address, escaped, starts, d, base, rank, values, value_words, lane):
+    """Write the list of a lane's escaped values and those of other lanes; `d` are differences."""
+    total = i32(0)
+    for j in range(32):
+        total = i32(total + d[j])
+    before = i32(running_sum(total, lane) - total)
+    put_entries(
+        address, escaped, starts, count_entries(starts), d, before, i64(base), rank, values,
+        value_words, lane,
+    )  # fmt: skip
+
+
+@device
 def key_of(address):
     """Order of an entry: by rank, then by index."""
     return i64(i64(load_u32_any(address + 4)) << i64(10)) | i64(load_u32_any(address) & u32(1023))

@@ -22,7 +22,7 @@ from cuda.bindings import driver
 from numba import types
 
 from zccl.config import cache_dir
-from zccl.kernels.cuda._compat import LANES, compile_ptx, compiler_version
+from zccl.kernels.cuda._compat import EARLY_STARTS, LANES, compile_ptx, compiler_version
 
 _FORMATS = {types.int64: "q", types.float64: "d", types.int32: "i4x"}
 
@@ -137,40 +137,54 @@ class Loaded(NamedTuple):
     handle: driver.CUfunction
     warps: int
     format: tuple[str, ...]
+    starts_early: bool
 
 
 @functools.cache
 def load(kernel: Kernel, device: int) -> Loaded:
     """Load a kernel onto the current device, which is `device`; compiled where that is needed."""
-    code, entry = _machine_code(kernel, compute_capability(device))
+    cc = compute_capability(device)
+    code, entry = _machine_code(kernel, cc)
     module = _check(*driver.cuModuleLoadData(code))
     handle = _check(*driver.cuModuleGetFunction(module, entry.encode()))
-    return Loaded(handle, kernel.warps, tuple(_FORMATS[t] for t in kernel.signature))
+    formats = tuple(_FORMATS[t] for t in kernel.signature)
+    return Loaded(handle, kernel.warps, formats, cc >= EARLY_STARTS)
 
 
 # ---------------------------------------------------------------- launching
 
-
-def _launch_by_bindings(*arguments) -> None:
-    (status,) = driver.cuLaunchKernel(*arguments)
-    if status:
-        _check(status)
+_START_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
-def _quickest_launch() -> Callable:
-    """Return CuPy's way into the driver where CuPy is installed: it takes 2 us less."""
-    try:
-        from cupy_backends.cuda.api.driver import launchKernel
-    except ImportError:
-        return _launch_by_bindings
-    return launchKernel
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute."""
+
+    _fields_ = [("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16)]
 
 
-_launch = _quickest_launch()
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint),
+    ]  # fmt: skip
+
+
+@functools.cache
+def _driver_launch() -> Callable:
+    """Return the driver's own launch, by ctypes: CuPy has no launch with attributes."""
+    function = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+    function.argtypes = [ctypes.c_void_p] * 4
+    function.restype = ctypes.c_int
+    return function
 
 
 class Launch:
     """One launch with its parameters packed: 8 bytes each, and a table of where they are.
+
+    Where the GPU can, its blocks get onto the device while the kernel before it on the stream
+    ends: all kernels here wait for that by themselves.
 
     Parameters
     ----------
@@ -188,19 +202,34 @@ class Launch:
         start = ctypes.addressof(self._values)
         places = [start + 8 * i for i in range(len(arguments))]
         self._places = (ctypes.c_void_p * len(arguments))(*places)
-        self._call = (
-            int(kernel.handle), blocks[0], blocks[1], 1, LANES * kernel.warps, 1, 1, 0
-        )  # fmt: skip
+        self._attribute = _Attribute(_START_EARLY, 0, (1,))
+        self._size = (*blocks, 1), (LANES * kernel.warps, 1, 1)
+        self._starts_early = kernel.starts_early
+        self._handle = int(kernel.handle)
         self._parameters = ctypes.addressof(self._places)
+        self._configs: dict[int, tuple[_Config, int]] = {}
+        self._call = _driver_launch()
         self.set(*arguments)
 
     def set(self, *arguments: float) -> None:
         """Change the arguments."""
         struct.pack_into(self._format, self._values, 0, *arguments)
 
+    def _config(self, stream: int) -> tuple[_Config, int]:
+        """Return the configuration for a stream: one for each, as threads may launch on several."""
+        if len(self._configs) >= 64:  # streams come and go
+            self._configs = {}
+        address = ctypes.addressof(self._attribute) if self._starts_early else 0
+        config = _Config(*self._size, 0, stream, address, int(self._starts_early))
+        self._configs[stream] = config, ctypes.addressof(config)
+        return self._configs[stream]
+
     def __call__(self, stream: int = 0) -> None:
         """Launch on a stream of the current context."""
-        _launch(*self._call, stream, self._parameters, 0)
+        config, address = self._configs.get(stream) or self._config(stream)
+        status = self._call(address, self._handle, self._parameters, None)
+        if status:
+            _check(driver.CUresult(status))
 
 
 class Sequence:

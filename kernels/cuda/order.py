@@ -3,26 +3,26 @@
 A group is 128 tiles.
 
     `sum_groups`   block: 4 groups, a thread a tile; the last block turns sums into places
-    `gather`       block: a group, 8 warps; a warp moves two runs of 8 tiles, at once where they lie
+    `gather`       block: a group, 16 warps; a warp moves a run of 8 tiles, at once where they lie
                    together, as those of one block of `compress` do
 """
 
 from zccl.kernels.cuda._compat import ALL, LANES, cuda, device, i32, i64, types, u32
 from zccl.kernels.cuda._intrinsics import (
     atomic_add,
-    load_column,
     load_i64,
     load_i64_now,
-    store_column,
     store_i64,
     sum_of_lanes,
+    wait_for_previous,
 )
+from zccl.kernels.cuda.columns import load_column_or_zero, store_column
 from zccl.kernels.cuda.placement import DONE_AT
 from zccl.kernels.cuda.record import OFFSET_MASK, split_entry
 from zccl.kernels.cuda.warp import running_sum, running_sum_64
 
 GROUP = 128  # tiles
-WARPS = 8
+WARPS = 16
 SUM_WARPS = 16
 SUM_TILES = 512  # of a block of `sum_groups`
 
@@ -65,6 +65,7 @@ def sum_groups(tiles, table, parts, work):
     parts : address of an int64 for each group, written
     work : address of a work area
     """
+    wait_for_previous()
     sums = cuda.shared.array(SUM_WARPS, i64)
     last = cuda.shared.array(1, i32)
     thread = i32(cuda.threadIdx.x)
@@ -105,7 +106,7 @@ def copy_words(target, source, nwords, lane):
     source += 4 * i64(lane)
     target += 4 * i64(lane)
     while left > i32(0):
-        a, b, c, d, e, f, g, h = load_column(source, left)
+        a, b, c, d, e, f, g, h = load_column_or_zero(source, left)
         store_column(target, left, a, b, c, d, e, f, g, h)
         left = i32(left - i32(256))
         source += i64(1024)
@@ -121,6 +122,7 @@ def gather(tiles, table, words, parts, table_out, words_out):
     parts : address of what `sum_groups` found
     table_out, words_out : addresses, written
     """
+    wait_for_previous()
     shifts = cuda.shared.array(GROUP, i64)  # from the new place of a tile to its old one
     places = cuda.shared.array(GROUP, i32)  # new place in the group
     lengths = cuda.shared.array(GROUP, i32)
@@ -154,22 +156,21 @@ def gather(tiles, table, words, parts, table_out, words_out):
         places[u32(thread)] = place
         lengths[u32(thread)] = nwords
     cuda.syncthreads()
-    for run in range(2):
-        k = i32(i32(warp << i32(4)) + i32(8 * run))
-        shift = shifts[u32(k)]
-        mine = shifts[u32(k + i32(lane & i32(7)))]
-        my_length = lengths[u32(k + i32(lane & i32(7)))]
-        if cuda.all_sync(ALL, mine == shift or my_length == i32(0)):
-            stop = i32(places[u32(k + i32(7))] + lengths[u32(k + i32(7))])
-            first = start + i64(places[u32(k)])
-            length = i32(stop - places[u32(k)])
-            copy_words(words_out + 4 * first, words + 4 * (first + shift), length, lane)
-        else:
-            for j in range(8):
-                i = u32(k + i32(j))
-                first = start + i64(places[i])
-                source = words + 4 * (first + shifts[i])
-                copy_words(words_out + 4 * first, source, lengths[i], lane)
+    k = i32(warp << i32(3))
+    shift = shifts[u32(k)]
+    mine = shifts[u32(k + i32(lane & i32(7)))]
+    my_length = lengths[u32(k + i32(lane & i32(7)))]
+    if cuda.all_sync(ALL, mine == shift or my_length == i32(0)):
+        stop = i32(places[u32(k + i32(7))] + lengths[u32(k + i32(7))])
+        first = start + i64(places[u32(k)])
+        length = i32(stop - places[u32(k)])
+        copy_words(words_out + 4 * first, words + 4 * (first + shift), length, lane)
+    else:
+        for j in range(8):
+            i = u32(k + i32(j))
+            first = start + i64(places[i])
+            source = words + 4 * (first + shifts[i])
+            copy_words(words_out + 4 * first, source, lengths[i], lane)
 
 
-assert LANES * WARPS >= GROUP
+assert WARPS * 8 == GROUP <= LANES * WARPS

@@ -23,6 +23,7 @@ from zccl.kernels.cuda._intrinsics import (
     store_i64,
     store_i64_for_host,
     store_u32,
+    wait_for_previous,
 )
 
 COUNT_AT, DONE_AT, STATUS_AT, RAW_AT, CHECKSUM_AT, LIST_AT = 8, 16, 32, 40, 256, 512
@@ -55,22 +56,21 @@ def place(work, nwords):
 def place_of_block(sizes, warps, first, work):
     """Reserve the words of all warps of a block with one atomic; thread 0 calls this.
 
-    `sizes` and `first` are shared arrays: words of each warp, and of one element.
+    `sizes` and `first` are shared arrays, of an int32 a warp and of one int64. Sizes become places:
+    words from the first one of the block to that of each warp.
     """
-    total = i64(0)
+    total = i32(0)
     for k in range(warps):
-        total += i64(sizes[k])
-    first[0] = place(work, total)
+        own = sizes[k]
+        sizes[k] = total
+        total = i32(total + own)
+    first[0] = place(work, i64(total))
 
 
 @device
-def place_of_warp(sizes, warps, first, warp):
+def place_of_warp(sizes, first, warp):
     """First word of a warp's record."""
-    at = first[0]
-    for k in range(warps):
-        if i32(k) < warp:
-            at += i64(sizes[k])
-    return at
+    return first[0] + i64(sizes[u32(warp)])
 
 
 @device
@@ -86,6 +86,22 @@ def add_checksums(sums, warps, work):
 def set_status(work, status):
     """Record that something is wrong."""
     max_to(work + i64(STATUS_AT), i64(status))
+
+
+@device
+def tiles_to_take(work, result, everything, tiles):
+    """Wait for the quick kernel; return how many tiles it left, or all where `everything` says so.
+
+    Where there are none, the first block hands the result over at once.
+    """
+    wait_for_previous()
+    count = tiles
+    if not everything:
+        count = load_i64_now(work + i64(COUNT_AT))
+    lane = i32(cuda.threadIdx.x)
+    if count == i64(0) and i32(cuda.blockIdx.x) == i32(0) and lane < i32(LANES):
+        hand_over(work, result, lane)
+    return count
 
 
 @device

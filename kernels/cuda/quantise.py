@@ -39,11 +39,10 @@ def quantise_row_f32(values, row, lane, inverse, words, at, largest):
 
 
 @device
-def quantise_tile_f32(address, lane, inverse, words, at, together):
+def quantise_tile_f32(address, lane, inverse, words, at):
     """Quantise a full tile of float32 values into a shared array; returns a lane's largest |value|.
 
-    The loads are written out so that all eight are under way together; `together`, a constant,
-    forces that where few registers are left.
+    The loads are written out so that all eight are under way together.
     """
     p = address + i64(lane) * i64(16)
     r0 = load_4_f32(p)
@@ -54,8 +53,6 @@ def quantise_tile_f32(address, lane, inverse, words, at, together):
     r5 = load_4_f32(p + i64(2560))
     r6 = load_4_f32(p + i64(3072))
     r7 = load_4_f32(p + i64(3584))
-    if together:
-        cuda.syncwarp()  # else the assembler may wait for some of them before it asks for others
     largest = quantise_row_f32(r0, 0, lane, inverse, words, at, f32(0))
     largest = quantise_row_f32(r1, 1, lane, inverse, words, at, largest)
     largest = quantise_row_f32(r2, 2, lane, inverse, words, at, largest)
@@ -104,7 +101,7 @@ def quantise_half_f64(p, row, lane, inverse, words, at, largest):
 
 
 @device
-def quantise_tile_f64(address, lane, inverse, words, at, together):
+def quantise_tile_f64(address, lane, inverse, words, at):
     """Quantise a full tile of float64 values into a shared array.
 
     Returns a number that no |value| of the lane exceeds: the largest one, its low word all ones.

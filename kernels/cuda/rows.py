@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from zccl.formats import MAX_DISTANCE, SMALL, TILE, ZERO
+from zccl.formats import ESCAPES, MAX_DISTANCE, SMALL, TILE, ZERO
 from zccl.kernels.cuda import (
     combine,
     combine_rest,
@@ -21,6 +21,7 @@ from zccl.kernels.cuda import (
     compress_rest,
     decompress,
     decompress_rest,
+    extremes,
     order,
     value_range,
     verify,
@@ -46,8 +47,9 @@ _NAMES = {1: "f32", 2: "f64"}
 def _kernels() -> dict[str, Kernel]:
     kernels = [
         Kernel("combine", combine.combine_tiles, combine.SIGNATURE, combine.WARPS, 64),
+        Kernel("extremes", extremes.extremes_tiles, extremes.SIGNATURE, extremes.WARPS, 64),
         Kernel("sum_groups", order.sum_groups, order.SUM_SIGNATURE, order.SUM_WARPS),
-        Kernel("gather", order.gather, order.SIGNATURE, order.WARPS),
+        Kernel("gather", order.gather, order.SIGNATURE, order.WARPS, 32),
         Kernel("verify", verify.verify_tiles, verify.SIGNATURE, verify.WARPS),
     ]
     for value_words, name in _NAMES.items():
@@ -64,9 +66,10 @@ def _kernels() -> dict[str, Kernel]:
                 Kernel(f"{module}_{name}", function, kind.SIGNATURE, kind.WARPS, registers)
             )
         for module, kind, registers in [
-            # float32 rows are loaded at once, which takes registers.
+            # The float32 kernel is fastest with eight 16-byte loads of each lane under way.
             ("combine_values", combine, 80 if value_words == 1 else 64),
             ("combine_values_rest", combine_rest, 0),
+            ("extremes_values", extremes, 72),
         ]:
             function = kind.make_with_values(value_words)
             kernels.append(
@@ -96,6 +99,8 @@ def quick_code(
     dtype: np.dtype, step: float, error_bound: float, movement: bool, ranks: int
 ) -> float:
     """Return the largest size of a code for which all tests of docs/format.md section 2 are proven.
+
+    It is negative where none is.
 
     Two codes of that size are near enough to each other, decoded values are finite, and with
     `movement` they keep the bound: on an ordinary step its margin covers the rounding of decoded
@@ -157,17 +162,20 @@ class Rows:
         """
         fill = float(self.dtype.type(fill))
         code = quick_code(self.dtype, step, error_bound, movement, ranks)
+        if not math.isnan(fill):
+            code = -1.0  # each value is compared to it
         size = share or max(n, 1)
         shares = max(-(-n // size), 1)
         tiles = _tiles(min(size, n))
-        everything = not math.isnan(fill) or code < 0 or n < TILE or values % 16 != 0
+        near = quick_code(self.dtype, step, error_bound, False, ranks)
+        everything = n < TILE or values % 16 != 0
         small = float(2**24 // ranks) if self._value_words == 1 else -1.0
         launches = []
         if not everything:
             launches.append(self._launch(
                 f"compress_{self._suffix}", (-(-tiles // compress.WARPS), shares),
-                values, n, size, 1 / step, code, small,
-                table, strides[0], words, strides[1], work, strides[2],
+                values, n, size, 1 / step, step, error_bound, code, near, small, fill,
+                int(movement), rank, table, strides[0], words, strides[1], work, strides[2],
             ))  # fmt: skip
         launches.append(self._launch(
             f"compress_rest_{self._suffix}",
@@ -209,7 +217,7 @@ class Rows:
             name = "decompress" if divisor == 1 else "decompress_divided"
             launches.append(self._launch(
                 f"{name}_{self._suffix}", -(-_tiles(n) // decompress.WARPS),
-                out, n, step, divisor, table, words, nwords, work,
+                out, n, step, divisor, int(reduced), table, words, nwords, work,
             ))  # fmt: skip
         launches.append(self._launch(
             f"decompress_rest_{self._suffix}", self._rest_blocks(_tiles(n), 1),
@@ -222,7 +230,7 @@ class Rows:
         self, n: int, table: int, words: int, nwords: int, work: int, result: int
     ) -> Sequence:
         """Check all lengths of a stream, and sum its records."""
-        blocks = min(-(-_tiles(n) // (verify.WARPS * verify.TILES)), 16 * self._multiprocessors)
+        blocks = -(-_tiles(n) // (verify.WARPS * verify.TILES))
         return Sequence(self._launch(
             "verify", blocks, n, table, words, nwords, self._value_words, work, result
         ))  # fmt: skip
@@ -237,10 +245,15 @@ class Rows:
 
         Lengths are checked, checksums of the operands are not: see `verify`.
         """
-        everything = op != 0 or n < TILE
+        everything = n < TILE or (op != 0 and not self._has_quick_extremes(step))
         operands = table_a, words_a, nwords_a, table_b, words_b, nwords_b
         launches = []
-        if not everything:
+        if op != 0 and not everything:
+            launches.append(self._launch(
+                "extremes", -(-_tiles(n) // extremes.WARPS), op, n, self._allowed() & ~ESCAPES,
+                self._extreme_small(), *operands, table, words, work,
+            ))  # fmt: skip
+        elif not everything:
             launches.append(self._launch(
                 "combine", -(-_tiles(n) // combine.WARPS), n, int(keep_small), self._allowed(),
                 *operands, table, words, work,
@@ -266,14 +279,25 @@ class Rows:
         """
         fill = float(self.dtype.type(fill))
         code = quick_code(self.dtype, step, 0.0, False, ranks)
-        everything = op != 0 or n < TILE or not math.isnan(fill) or values % 16 != 0
+        near = code
+        if not math.isnan(fill):
+            code = -1.0
+        everything = n < TILE or values % 16 != 0
+        everything = everything or (op != 0 and not self._has_quick_extremes(step))
         small = float(2**24 // ranks) if self._value_words == 1 else -1.0
         operand = table_b, words_b, nwords_b
         launches = []
-        if not everything:
+        if op != 0 and not everything:
+            launches.append(self._launch(
+                f"extremes_values_{self._suffix}", -(-_tiles(n) // extremes.WARPS),
+                op, values, n, 1 / step, min(code, float(extremes.REACH)),
+                self._allowed() & ~ESCAPES, self._extreme_small(), *operand, table, words, work,
+            ))  # fmt: skip
+        elif not everything:
             launches.append(self._launch(
                 f"combine_values_{self._suffix}", -(-_tiles(n) // combine.WARPS),
-                values, n, 1 / step, code, small, self._allowed(), *operand, table, words, work,
+                values, n, 1 / step, step, code, near, small, fill, rank, self._allowed(), *operand,
+                table, words, work,
             ))  # fmt: skip
         launches.append(self._launch(
             f"combine_values_rest_{self._suffix}", self._rest_blocks(_tiles(n), 1),
@@ -290,6 +314,14 @@ class Rows:
             result,
         ))  # fmt: skip
 
+    def _has_quick_extremes(self, step: float) -> bool:
+        """Whether all values of codes in reach are finite."""
+        return 4 * extremes.REACH * step < float(np.finfo(self.dtype).max)
+
+    def _extreme_small(self) -> int:
+        """Return the largest code in a SMALL tile of winners: they are never added up."""
+        return 2**24 if self._value_words == 1 else -1
+
     def _allowed(self) -> int:
         """Return the kinds of tiles that quick hops take."""
-        return ZERO | SMALL if self._value_words == 1 else ZERO
+        return ZERO | ESCAPES | (SMALL if self._value_words == 1 else 0)

@@ -40,6 +40,12 @@ def run_place(k, lane):
 
 
 @device
+def value_place(j):
+    """Word of value j."""
+    return i32(i32(unit_place(i32(j >> i32(2))) << i32(2)) + i32(j & i32(3)))
+
+
+@device
 def take_run(words, at, lane, d):
     """Read a lane's run from a shared array."""
     for k in range(8):

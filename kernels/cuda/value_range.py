@@ -23,6 +23,7 @@ from zccl.kernels.cuda._intrinsics import (
     store_i64,
     store_i64_for_host,
     to_f64,
+    wait_for_previous,
 )
 from zccl.kernels.cuda.placement import DONE_AT
 
@@ -123,6 +124,7 @@ def make(value_words):
         work : address of a work area
         result : address of two float64: smallest, largest
         """
+        wait_for_previous()
         lows = cuda.shared.array(WARPS, f64)
         highs = cuda.shared.array(WARPS, f64)
         thread = i32(cuda.threadIdx.x)

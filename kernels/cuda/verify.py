@@ -1,24 +1,26 @@
 """Checking a received stream: all lengths and the checksum, nothing decoded.
 
-    warp    8 tiles, one after the other; lane L reads words L, L + 32, ... of each record
+    warp    8 tiles; lane k looks at the table entry of tile k, then lane L of all of them reads
+            words L, L + 32, ... of one record after the other, the next one under way
 
 One sum over the lanes serves all 8 tiles. The first row of a record holds its widths, so ordinary
-records need no other loads.
+records need no other loads. Records with rare features are looked at afterwards.
 """
 
 from zccl.formats import LONG, RAW, SMALL, TILE, WIDTH_WORDS, ZERO
 from zccl.kernels.cuda._compat import ALL, cuda, device, i32, i64, types, u32, u64
 from zccl.kernels.cuda._intrinsics import (
     funnel_wrap,
-    load_column,
     load_i64,
     shift_right,
     sum_of_lanes,
+    wait_for_previous,
 )
-from zccl.kernels.cuda.checksum import K32, K64, STRIDE_8, sum_column, weight
+from zccl.kernels.cuda.checksum import K32, K64, STRIDE_8, record_checksum, sum_column, weight
+from zccl.kernels.cuda.columns import load_column_or_zero
 from zccl.kernels.cuda.placement import DAMAGED, add_checksums, finish, set_status
 from zccl.kernels.cuda.record import HEAD, open_record, split_entry
-from zccl.kernels.cuda.warp import sum_64
+from zccl.kernels.cuda.warp import first_bit, sum_64, vote
 
 WARPS = 8
 TILES = 8  # of a warp
@@ -28,21 +30,21 @@ SIGNATURE = (_i, _i, _i, _i, types.int32, _i, _i)
 
 
 @device
-def sum_record(address, nwords, lane):
-    """Weighted sum of a lane's words of a record, and its word of the first row."""
-    multiplier = weight(lane)
-    source = address + i64(4) * i64(lane)
-    left = i32(nwords - lane)
-    held = load_column(source, left)
-    head = held[0]
-    total = sum_column(held, multiplier)
-    left = i32(left - i32(256))
-    while left > i32(0):
-        source += i64(1024)
-        multiplier = u32(multiplier + u32(STRIDE_8))
-        total += sum_column(load_column(source, left), multiplier)
-        left = i32(left - i32(256))
-    return total, head
+def tile_weight(tile):
+    """Multiplier of a tile's sum."""
+    return i64(i64(tile) * i64(K64)) | i64(1)
+
+
+@device
+def is_ordinary(first, nwords, kind, total_nwords, value_words):
+    """Whether an entry can be that of a full tile whose widths alone say how long it is."""
+    allowed = i32(ZERO)
+    if value_words == i32(1):
+        allowed = i32(ZERO | SMALL)
+    inside = (first + i64(nwords) <= total_nwords) & ((kind & ~allowed) == i32(0))
+    if (kind & i32(ZERO)) != i32(0):
+        return inside & (nwords == i32(1))
+    return inside & (nwords >= i32(HEAD)) & (nwords <= i32(TILE))
 
 
 @device
@@ -59,28 +61,62 @@ def due_nwords(head, lane):
 
 
 @device
-def check_tile(entry, tile, n, words, total_nwords, value_words, lane):
-    """Weighted sum of one tile's words for a lane, and whether its lengths are wrong."""
+def start_of(words, first, k, lane):
+    """Address of a lane's first word of the record that starts at word `first` of lane k."""
+    return words + i64(4) * (cuda.shfl_sync(ALL, first, k) + i64(lane))
+
+
+@device
+def check_strange(entry, tile, n, words, total_nwords, value_words, lane):
+    """Return what any tile adds to the checksum, and whether its lengths are wrong."""
+    m = i32(min(n - tile * i64(TILE), i64(TILE)))
+    sound, address, nwords, kind, _, _, _, _, _ = open_record(
+        entry, words, total_nwords, m, value_words, lane
+    )
     found = i64(0)
+    if sound:
+        found = record_checksum(address, nwords, kind, tile, lane)
+    return found, not sound
+
+
+@device
+def check_ordinary(first, nwords, start, words, lane):
+    """Weighted sum of a lane's words of all ordinary records of a warp, and whether one is damaged.
+
+    `first` and `nwords` are those of the record of tile `start` + lane, 0 words where there is
+    none.
+    """
+    total = i64(0)
     damaged = False
-    first, nwords, kind = split_entry(entry)
-    if first + i64(nwords) > total_nwords or nwords == i32(0):
-        damaged = True
-    else:
-        found, head = sum_record(words + 4 * first, nwords, lane)
-        if lane == i32(0):
-            found += i64(kind) * i64(u64(K32)) + i64(nwords)
-        found *= (tile * K64) | i64(1)
-        m = i32(min(n - tile * i64(TILE), i64(TILE)))
-        ordinary = (kind & ~i32(SMALL | ZERO)) == i32(0) and m == i32(TILE)
-        if ordinary and nwords <= i32(TILE) and value_words == i32(1):
-            due = i32(1)
-            if (kind & i32(ZERO)) == i32(0):
-                due = due_nwords(head, lane)
-            damaged = due != nwords
-        else:
-            damaged = not open_record(entry, words, total_nwords, m, value_words, lane)[0]
-    return found, damaged
+    multiplier = weight(lane)
+    factor = i64(start) * i64(K64)
+    source = start_of(words, first, 0, lane)
+    size = cuda.shfl_sync(ALL, nwords, 0)
+    held = load_column_or_zero(source, i32(size - lane))
+    for k in range(TILES):
+        next_source = source
+        next_size = i32(0)
+        following = held
+        if k + 1 < TILES:
+            next_source = start_of(words, first, k + 1, lane)
+            next_size = cuda.shfl_sync(ALL, nwords, k + 1)
+            following = load_column_or_zero(next_source, i32(next_size - lane))
+        found = sum_column(held, multiplier)
+        due = due_nwords(held[0], lane)
+        damaged = damaged or (due != size and size > i32(1))
+        left = i32(size - i32(256))
+        later = multiplier
+        while left > i32(0):
+            source += i64(1024)
+            later = u32(later + u32(STRIDE_8))
+            found += sum_column(load_column_or_zero(source, i32(left - lane)), later)
+            left = i32(left - i32(256))
+        total += found * (factor | i64(1))
+        factor += i64(K64)
+        source = next_source
+        size = next_size
+        held = following
+    return total, damaged
 
 
 def verify_tiles(n, table, words, total_nwords, value_words, work, result):
@@ -93,30 +129,41 @@ def verify_tiles(n, table, words, total_nwords, value_words, work, result):
     value_words : 1 for float32, 2 for float64
     work, result : as in `placement`
     """
+    wait_for_previous()
     sums = cuda.shared.array(WARPS, i64)
     thread = i32(cuda.threadIdx.x)
     lane = i32(thread & i32(31))
     warp = i32(thread >> i32(5))
     tiles = (n + i64(TILE - 1)) >> i64(10)
     start = (i64(cuda.blockIdx.x) * i64(WARPS) + i64(warp)) * i64(TILES)
+    tile = start + i64(lane)
+    entry = i64(0)
+    has_tile = lane < i32(TILES) and tile < tiles
+    if has_tile:
+        entry = load_i64(table + i64(8) * tile)
+    first, nwords, kind = split_entry(entry)
+    ordinary = is_ordinary(first, nwords, kind, total_nwords, value_words)
+    ordinary = ordinary and has_tile and (tile + i64(1)) * i64(TILE) <= n
+    strange = vote(has_tile and not ordinary)
     total = i64(0)
-    damaged = False
-    while start < tiles:
-        own_entry = i64(0)
-        if lane < i32(TILES) and start + i64(lane) < tiles:
-            own_entry = load_i64(table + 8 * (start + i64(lane)))
-        for k in range(TILES):
-            entry = cuda.shfl_sync(ALL, own_entry, k)
-            if start + i64(k) < tiles:
-                found, wrong = check_tile(
-                    entry, start + i64(k), n, words, total_nwords, value_words, lane
-                )
-                total += found
-                damaged = damaged or wrong
-        start += i64(cuda.gridDim.x) * i64(WARPS * TILES)
+    if ordinary:
+        total = (i64(kind) * i64(u64(K32)) + i64(nwords)) * tile_weight(tile)
+    else:
+        nwords = i32(0)
+        first = i64(0)
+    found, damaged = check_ordinary(first, nwords, start, words, lane)
+    total = sum_64(total + found)
+    while strange != u32(0):
+        k = first_bit(strange)
+        strange = u32(strange & u32(strange - u32(1)))
+        entry_k = cuda.shfl_sync(ALL, entry, k)
+        found, wrong = check_strange(
+            entry_k, start + i64(k), n, words, total_nwords, value_words, lane
+        )
+        total += found
+        damaged = damaged or wrong
     if damaged:
         set_status(work, DAMAGED)
-    total = sum_64(total)
     if lane == i32(0):
         sums[u32(warp)] = total
     cuda.syncthreads()

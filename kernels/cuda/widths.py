@@ -1,29 +1,35 @@
 """The widths of a tile's 64 blocks, 5 bits each; a lane has those of its two blocks."""
 
 from zccl.kernels.cuda._compat import ALL, cuda, device, i32, u32
-from zccl.kernels.cuda._intrinsics import funnel_wrap, load_u32_any, shift_left, shift_right
+from zccl.kernels.cuda._intrinsics import (
+    funnel_wrap,
+    load_u32_any,
+    max_i32,
+    min_i32,
+    shift_left,
+    shift_right,
+)
+
+
+@device
+def width_of(d, start):
+    """Width of the block of 16 differences from `start` on: the largest and smallest decide."""
+    high = d[start]
+    low = d[start]
+    for j in range(start + 1, start + 16):
+        high = max_i32(high, d[j])
+        low = min_i32(low, d[j])
+    folded = i32(i32(high ^ i32(high >> i32(31))) | i32(low ^ i32(low >> i32(31))))
+    width = i32(i32(33) - i32(cuda.clz(folded)))
+    if i32(high | low) == i32(0):
+        width = i32(0)
+    return width
 
 
 @device
 def widths_of(d):
     """Widths of the two blocks of a lane's 32 differences; 32 for what does not fit in 31 bits."""
-    folded = i32(0)
-    nonzero = i32(0)
-    for j in range(16):
-        folded = i32(folded | i32(d[j] ^ i32(d[j] >> i32(31))))
-        nonzero = i32(nonzero | d[j])
-    first = i32(i32(33) - i32(cuda.clz(folded)))
-    if nonzero == i32(0):
-        first = i32(0)
-    folded = i32(0)
-    nonzero = i32(0)
-    for j in range(16, 32):
-        folded = i32(folded | i32(d[j] ^ i32(d[j] >> i32(31))))
-        nonzero = i32(nonzero | d[j])
-    second = i32(i32(33) - i32(cuda.clz(folded)))
-    if nonzero == i32(0):
-        second = i32(0)
-    return first, second
+    return width_of(d, 0), width_of(d, 16)
 
 
 @device

@@ -179,6 +179,62 @@ def test_random_bits(device, dtype):
         check_hops(device, values, values[::-1].copy(), hostile.step_for(bound, dtype), bound)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_usual_tiles_stay_quick(device, dtype):
+    """Few escapes, a named fill, fine bounds and extremes need no exact kernel."""
+    gpu = device(dtype)
+    cupy = gpu.cupy
+    n = 64 * TILE
+    rng = np.random.default_rng(6)
+    clean = np.cumsum(rng.standard_normal(n)).astype(dtype)
+    spoilt = clean.copy()
+    spoilt[rng.permutation(n)[: n // 3000]] = np.nan
+    gaps = clean.copy()
+    gaps[rng.permutation(n)[: n // 500]] = -9999
+    result = gpu.result.data.ptr
+    pointers = gpu.work.data.ptr, result
+
+    def left(sequence):
+        assert len(sequence.launches) == 2
+        sequence.launches[0](0)
+        cupy.cuda.runtime.deviceSynchronize()
+        count = int(gpu.work[8:16].view(np.int64).get()[0])
+        sequence.launches[1](0)
+        cupy.cuda.runtime.deviceSynchronize()
+        return count
+
+    streams = []
+    for values, bound, fill, movement in [
+        (spoilt, 1e-2, math.nan, True), (gaps, 1e-2, -9999.0, True),
+        (clean, 1e-3 if dtype == np.float32 else 1e-5, math.nan, True),
+        (spoilt, 1e-2, math.nan, False), (clean, 1e-2, math.nan, False),
+    ]:  # fmt: skip
+        x, (table, words) = gpu.upload(values), gpu.room(n)
+        step = hostile.step_for(bound, dtype)
+        count = left(gpu.rows.compress(
+            x.data.ptr, n, step, bound, movement, 1, 0, fill, table.data.ptr, words.data.ptr,
+            *pointers,
+        ))  # fmt: skip
+        assert (count > 0) == (values is spoilt)  # the exact kernel is quicker at certain escapes
+        streams.append((table.data.ptr, words.data.ptr, int(gpu.result[0]), table, words))
+    step = hostile.step_for(1e-2, dtype)
+    out, (table, words) = cupy.zeros(n, dtype), gpu.room(n)
+    for reduced in (False, True):
+        assert not left(gpu.rows.decompress(
+            *streams[0][:3], step, 1.0, reduced, out.data.ptr, n, *pointers
+        ))  # fmt: skip
+    own = cupy.zeros(gpu.rows.own_nbytes(n), np.uint8)
+    target = table.data.ptr, words.data.ptr, *pointers
+    for op, a, values in [(0, 3, spoilt), (1, 4, clean), (2, 4, clean)]:
+        x = gpu.upload(values)
+        assert not left(
+            gpu.rows.combine(op, n, step, True, *streams[a][:3], *streams[4][:3], *target)
+        )
+        assert not left(gpu.rows.combine_with_values(
+            op, x.data.ptr, n, step, 2, 1, math.nan, own.data.ptr, *streams[a][:3], *target
+        ))  # fmt: skip
+
+
 def test_many_tiles(device):
     """More tiles than the second kernels have warps, in shuffled order of kinds."""
     rng = np.random.default_rng(4)
