@@ -35,6 +35,22 @@ def setenv(monkeypatch):
     forget()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def collectives_on_device():
+    """Runs the MPI tests on a GPU when `ZCCL_TEST_DEVICE` is set."""
+    if os.environ.get("ZCCL_TEST_DEVICE"):
+        from mpi.on_device import install
+
+        install()
+
+
+def pytest_collection_modifyitems(items):
+    if os.environ.get("ZCCL_TEST_DEVICE"):
+        for item in items:
+            if item.get_closest_marker("host") or "read-only" in item.name:
+                item.add_marker(pytest.mark.skip(reason="looks at the memory of the host"))
+
+
 world = None  # MPI.COMM_WORLD in a run of several ranks
 
 

@@ -35,9 +35,9 @@ class Options:
         hops or their order, also where the plain collective would be faster.
     replace_root : bool
         Whether `bcast` fills the root's array, too, with what the other ranks receive.
-    segment_nbytes : int
-        Uncompressed bytes of one message of the ring and of recursive doubling, 4 KiB to 512 MiB.
-        Segments let one be coded while another travels.
+    segment_nbytes : int or None
+        Uncompressed bytes of one message, 4 KiB to 512 MiB at most; None: 4 MiB, and 32 MiB where
+        arrays are on GPUs. Segments let one be coded while another travels.
     transport : str
         What carries arrays on GPUs. "mpi-staged": MPI, from pinned memory of the host.
         "mpi-device": MPI from the GPU's memory, which a CUDA-aware MPI can do. "nccl": NCCL.
@@ -55,7 +55,7 @@ class Options:
     fill_value: float | None = None
     reproducible: bool = False
     replace_root: bool = False
-    segment_nbytes: int = 4 << 20
+    segment_nbytes: int | None = None
     transport: str = "auto"
 
     def __post_init__(self) -> None:
@@ -84,9 +84,10 @@ class Options:
                 f" {', '.join(map(repr, TRANSPORTS))}"
             )
         segment = self.segment_nbytes
-        if not isinstance(segment, int) or not 4096 <= segment <= 1 << 29:
+        if segment is not None and not (isinstance(segment, int) and 4096 <= segment <= 1 << 29):
             raise ValueError(
-                f"Options.segment_nbytes: got {segment!r}, wanted an integer from 4096 to {1 << 29}"
+                f"Options.segment_nbytes: got {segment!r}, wanted None or an integer from 4096"
+                f" to {1 << 29}"
             )
 
 

@@ -32,6 +32,8 @@ RING_NBYTES = 1 << 20
 # Parts of a chunk that are worth having, for coding one while another travels, and the bytes below
 # which a part costs more messages than it gains.
 PARTS = 8
+SEGMENT_NBYTES = 4 << 20
+DEVICE_SEGMENT_NBYTES = 32 << 20  # a GPU works on less for no longer than its launches take
 SHORT_PART_NBYTES = 256 << 10
 
 
@@ -165,6 +167,11 @@ def even_split(total: int, parts: int) -> list[int]:
     """
     share, rest = divmod(total, parts)
     return [share + (k < rest) for k in range(parts)]
+
+
+def segment_size(wanted: int | None, device: bool) -> int:
+    """Return the most uncompressed bytes of a message, `device` where any array is on a GPU."""
+    return wanted or (DEVICE_SEGMENT_NBYTES if device else SEGMENT_NBYTES)
 
 
 def chunk_parts(count: int, itemsize: int, size: int, segment_nbytes: int) -> list[list[slice]]:

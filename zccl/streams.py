@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from zccl.device import is_device_array
+from zccl.device import device_array, is_device_array
 
 _ATTRIBUTES = ("ptr", "cuda_stream", "handle")  # CuPy, PyTorch, Numba
 
@@ -69,9 +69,7 @@ def cupy_stream(pointer: int) -> Any:
 @contextlib.contextmanager
 def on_stream(array: Any, stream: Any) -> Iterator[None]:
     """Make a stream CuPy's current one, on the device of an array (the current device for None)."""
-    import cupy
-
-    with contextlib.nullcontext() if array is None else cupy.asarray(array).device:
+    with contextlib.nullcontext() if array is None else device_array(array, "array").device:
         if stream is None:
             yield
         else:

@@ -179,6 +179,7 @@ def test_options_from_the_environment(setenv):
         assert COMM.allreduce(segmented.wire_nbytes) > COMM.allreduce(info.wire_nbytes)
 
 
+@pytest.mark.host
 def test_log_names_the_plan(caplog):
     """At level info rank 0 logs one line for each new plan; the others none."""
     with caplog.at_level("INFO", "zccl"):

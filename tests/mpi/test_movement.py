@@ -216,6 +216,7 @@ def test_layouts(layout, dtype, bound, own):
     assert_all(True)
 
 
+@pytest.mark.host
 def test_in_place():
     """MPI's in-place forms."""
     counts = uneven(900)

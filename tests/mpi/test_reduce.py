@@ -86,6 +86,7 @@ def test_any_counts(data):
         assert_all(same_bits(result, whole) if root == RANK else result is None)
 
 
+@pytest.mark.host
 def test_buffers_and_in_place():
     counts = uneven(1500)
     x = wave(sum(counts))

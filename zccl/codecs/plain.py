@@ -130,4 +130,7 @@ class PlainReduction(PlainCodec):
     def decode(self, message: Bytes, part: slice) -> None:
         """Put the elements of a message in their place."""
         elements = self._elements(message, part)
-        self._place(part)[...] = elements if self._divisor == 1.0 else elements / self._divisor
+        if self._divisor != 1.0:
+            elements = elements / self._divisor
+            elements[np.isnan(elements)] = np.nan  # GPUs have another NaN for results
+        self._place(part)[...] = elements

@@ -131,11 +131,10 @@ def _make(settings: Settings, sendbuf: Any, recvbuf: Any, transport: MpiTranspor
 
 
 def _schedule(
-    algorithm: str, call: Reduction, transport: MpiTransport
+    algorithm: str, call: Reduction, transport: MpiTransport, segment_nbytes: int
 ) -> tuple[Callable[[ReducingLink], Steps], Place]:
     assert call.target is not None
-    segment = call.signature.options.segment_nbytes
-    chunks = chunk_parts(call.source.size, call.source.itemsize, transport.size, segment)
+    chunks = chunk_parts(call.source.size, call.source.itemsize, transport.size, segment_nbytes)
     return lambda link: _ALGORITHMS[algorithm](link, chunks), Row(call.target)
 
 

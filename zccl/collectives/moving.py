@@ -38,7 +38,15 @@ from zccl.config import cpu_threads, overrides
 from zccl.device import copy_to_device, copy_to_host, pinned_like
 from zccl.info import Info
 from zccl.options import Options, effective_options
-from zccl.plan import Plan, check_algorithm, chunk_parts, own_plan, row_parts, settled_plan
+from zccl.plan import (
+    Plan,
+    check_algorithm,
+    chunk_parts,
+    own_plan,
+    row_parts,
+    segment_size,
+    settled_plan,
+)
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
@@ -300,7 +308,7 @@ def move(
         link = Link(carrier.messages(), codec)
         cutter = Cutter(
             components(dtype) if decision.grid.step else 1, codec.itemsize,
-            s.options.segment_nbytes, transport.size,
+            segment_size(s.options.segment_nbytes, known.device), transport.size,
         )  # fmt: skip
         steps = route.schedule(decision.plan.algorithm, link, cutter)
         traffic = run_schedule(transport, link, codec, steps)

@@ -133,12 +133,10 @@ def _make(settings: Settings, sendbuf: Any, recvbuf: Any, transport: MpiTranspor
 
 
 def _schedule(
-    algorithm: str, call: Reduction, transport: MpiTransport
+    algorithm: str, call: Reduction, transport: MpiTransport, segment_nbytes: int
 ) -> tuple[Callable[[ReducingLink], Steps], Place]:
     s = call.signature
-    chunks = chunk_parts(
-        call.source.size, call.source.itemsize, transport.size, s.options.segment_nbytes
-    )
+    chunks = chunk_parts(call.source.size, call.source.itemsize, transport.size, segment_nbytes)
     place = Nowhere() if call.target is None else Row(call.target)
     return lambda link: _ALGORITHMS[algorithm](link, chunks, s.root), place
 

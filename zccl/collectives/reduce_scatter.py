@@ -134,13 +134,13 @@ def _make(settings: Settings, sendbuf: Any, recvbuf: Any, transport: MpiTranspor
 
 
 def _schedule(
-    algorithm: str, call: Reduction, transport: MpiTransport
+    algorithm: str, call: Reduction, transport: MpiTransport, segment_nbytes: int
 ) -> tuple[Callable[[ReducingLink], Steps], Place]:
     s = call.signature
     assert s.shares is not None and call.target is not None
     total = call.source.size
     runs = share_runs(s.shares, total // max(sum(s.shares), 1))
-    chunks = covering_parts(runs, total, call.source.itemsize, s.options.segment_nbytes)
+    chunks = covering_parts(runs, total, call.source.itemsize, segment_nbytes)
     return lambda link: ring_reduce_scatter(link, chunks), Runs(call.target, runs[transport.rank])
 
 

@@ -35,7 +35,7 @@ from zccl.collectives.running import (
 from zccl.config import cpu_threads
 from zccl.device import array_on_device, array_on_host
 from zccl.ops import Op
-from zccl.plan import own_plan
+from zccl.plan import own_plan, segment_size
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
@@ -47,7 +47,7 @@ class Family(NamedTuple):
     ----------
     make : function of settings, sendbuf, recvbuf and transport
         Checks the arguments on this rank.
-    schedule : function of algorithm, call and transport
+    schedule : function of algorithm, call, transport and segment size
         The schedule to run, and the place for its results.
     native : function of transport, call (or its twin on the host) and operation
         MPI's own collective.
@@ -59,7 +59,7 @@ class Family(NamedTuple):
 
     make: Callable[[Settings, Any, Any, MpiTransport], Reduction]
     schedule: Callable[
-        [str, Reduction, MpiTransport], tuple[Callable[[ReducingLink], Steps], Place]
+        [str, Reduction, MpiTransport, int], tuple[Callable[[ReducingLink], Steps], Place]
     ]
     native: Callable[[MpiTransport, Reduction | HostTwin, MPI.Op], None]
     native_share: Callable[[int], float]
@@ -88,7 +88,8 @@ def reduce_over(
         sent = round(s.nbytes * family.native_share(transport.size))
         traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
     else:
-        schedule, place = family.schedule(decision.plan.algorithm, call, transport)
+        segment = segment_size(s.options.segment_nbytes, known.device)
+        schedule, place = family.schedule(decision.plan.algorithm, call, transport, segment)
         codec = _codec(call, place, transport, decision.grid, carrier.direct)
         link = ReducingLink(carrier.messages(), codec)
         traffic = run_schedule(transport, link, codec, schedule(link))

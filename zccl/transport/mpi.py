@@ -97,6 +97,11 @@ class MpiTransport:
             self._device_transports = DeviceTransports(self)
         return self._device_transports
 
+    def free_device_transports(self) -> None:
+        """Give back what carries device arrays; collective."""
+        if self._device_transports is not None:
+            self._device_transports.free()
+
     def isend(self, message: Bytes, dest: int, tag: int) -> Pending:
         """Start to send; the message must not change until it is done."""
         return Pending(self.comm.Isend([message, MPI.BYTE], dest, tag), message, False)
@@ -119,6 +124,8 @@ def _refuse_singletons() -> None:
 
 def _forget(comm: MPI.Comm, keyval: int, transport: MpiTransport) -> None:
     if not MPI.Is_finalized():
+        if comm != MPI.COMM_WORLD:  # which ends with the process, as CUDA does
+            transport.free_device_transports()
         transport.comm.Free()
 
 

@@ -21,6 +21,7 @@ from cupy.cuda import nccl
 from mpi4py import MPI
 
 from zccl.device import DeviceArray
+from zccl.errors import TransportError
 from zccl.ops import Op
 from zccl.transport.mpi import MpiTransport
 from zccl.transport.waiting import wait_until
@@ -47,17 +48,14 @@ _OPS = {
 def _connect(transport: MpiTransport, ranks: tuple[int, ...]) -> Any:
     """Return NCCL's communicator of some ranks; they all call this, the others do not."""
     first, *others = ranks
-    uid = np.zeros(128, np.uint8)
     tag = transport.next_local_tag
+    name = None
     if transport.rank == first:
-        made = nccl.get_unique_id()
-        uid[:] = np.array([b % 256 for b in made], np.uint8)
+        name = nccl.get_unique_id()
         for rank in others:
-            transport.comm.Send(uid, rank, tag)
+            transport.comm.send(name, rank, tag)
     else:
-        transport.comm.Recv(uid, first, tag)
-    # CuPy has the id as a tuple of signed characters.
-    name = tuple(uid.view(np.int8).tolist())
+        name = transport.comm.recv(None, first, tag)
     return nccl.NcclCommunicator(len(ranks), name, ranks.index(transport.rank))
 
 
@@ -70,6 +68,10 @@ class NcclCollectives:
     def __init__(self, transport: MpiTransport):
         self.rank, self.size = transport.rank, transport.size
         self._comm = _connect(transport, tuple(range(transport.size)))
+
+    def free(self) -> None:
+        """Give the communicator back."""
+        self._comm.destroy()
 
     def reduces(self, op: Any, dtype: np.dtype) -> bool:
         """Whether NCCL has this reduction."""
@@ -206,7 +208,7 @@ class NcclTransport:
         self._in = cupy.cuda.Stream(non_blocking=True)
         self._sends: deque[tuple[Pending, int, int]] = deque()
         self._receives: list[tuple[Pending, int, int]] = []
-        self._granted: list[tuple[MPI.Request, Any]] = []
+        self._told: list[tuple[MPI.Request, Any]] = []
 
     def next_tag(self) -> int:
         """Return the tag of the next operation; all ranks start operations in one order."""
@@ -234,13 +236,13 @@ class NcclTransport:
         while self._sends and self._send_first():
             self._sends.popleft()
         self._receives = [waiting for waiting in self._receives if not self._grant(*waiting)]
-        self._granted = [grant for grant in self._granted if not grant[0].Test()]
+        self._told = [word for word in self._told if not word[0].Test()]
 
     def _send_first(self) -> bool:
         """Take the first message a step further; returns whether its transfer has started."""
         pending, dest, tag = self._sends[0]
         if pending.request is None:
-            self._mpi.comm.Isend(pending.nbytes, dest, tag)
+            self._told.append((self._mpi.comm.Isend(pending.nbytes, dest, tag), pending.nbytes))
             if not pending.nbytes[0]:
                 pending.finished = True
                 return True
@@ -260,9 +262,9 @@ class NcclTransport:
             pending.finished = True
             return True
         if not 0 < pending.nbytes[0] <= pending.buffer.size:
-            raise AssertionError("a request for more than the worst case")
+            raise TransportError(f"rank {source} wants to send more than the worst case")
         go = np.zeros(1, np.uint8)
-        self._granted.append((self._grants.Isend(go, source, tag), go))
+        self._told.append((self._grants.Isend(go, source, tag), go))
         self._transfer(self._channels[source, self.rank].recv, self._in, pending, 0)
         return True
 
@@ -275,6 +277,8 @@ class NcclTransport:
 
     def free(self) -> None:
         """Give the communicators back."""
+        for request, _ in self._told:
+            request.Wait()
         for channel in self._channels.values():
             channel.destroy()
         self._grants.Free()

@@ -9,6 +9,7 @@ A library that cannot do it may crash, which must not end the job.
 
 from __future__ import annotations
 
+import ast
 import sys
 
 
@@ -20,9 +21,9 @@ def nccl(rank: int, size: int, device: int) -> None:
     cupy.cuda.Device(device).use()
     if rank == 0:
         name = library.get_unique_id()
-        print(bytes(b % 256 for b in name).hex(), flush=True)
+        print(repr(name), flush=True)  # bytes, or a tuple of numbers before CuPy 14
     else:
-        name = tuple((b + 128) % 256 - 128 for b in bytes.fromhex(sys.stdin.readline()))
+        name = ast.literal_eval(sys.stdin.readline())
     comm = library.NcclCommunicator(size, name, rank)
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
