@@ -91,13 +91,15 @@ class DeviceCoder:
         return bytes(head.get() if self._direct else head)
 
     def write_head(self, message: DeviceArray, head: bytes) -> None:
-        """Set the first bytes of a message."""
+        """Set the first bytes of a message, and wait until all of it is there."""
         row = np.frombuffer(head, np.uint8)
         if self._direct:
-            message[: row.size].set(row)
-            self._stream.synchronize()  # transports read it at any time
+            pinned = pool.PINNED.take(row.size)
+            pinned[:] = row
+            message.data.copy_from_host_async(pinned.ctypes.data, row.size, self._stream)
         else:
             message[: row.size] = row
+        self._stream.synchronize()
 
     def encode(self, values: Array, grid: Grid, head_nbytes: int) -> tuple[Coded, int]:
         """Return the message of values, its head unset, and how many values travel raw."""
@@ -135,14 +137,18 @@ class DeviceCoder:
         self._keep(coded.message, verdict, coded.checksum)
 
     def store(self, elements: DeviceArray, head_nbytes: int = 0) -> DeviceArray:
-        """Return the message of elements as they are, behind a head that is unset."""
+        """Return the message of elements as they are, behind a head that is unset.
+
+        It is there when its head has been written, or at once when it has none.
+        """
         message = self.memory.take(head_nbytes + elements.nbytes)
         row = elements.view(np.uint8)
         if self._direct:
             message[head_nbytes:] = row
         elif elements.size:
             row.data.copy_to_host_async(message[head_nbytes:].ctypes.data, row.nbytes, self._stream)
-        self._stream.synchronize()
+        if not head_nbytes:
+            self._stream.synchronize()
         return message
 
     def message(self, elements: DeviceArray) -> DeviceArray:
@@ -155,6 +161,7 @@ class DeviceCoder:
 
     def plain_checksum(self, message: DeviceArray, head_nbytes: int) -> int:
         """Return the checksum of the words behind the head."""
+        self._stream.synchronize()
         words = message[head_nbytes:]
         words = words.get() if self._direct else words
         return int(words_checksum(words.view(np.uint32), RAW))
@@ -190,7 +197,7 @@ class DeviceCoder:
     def _fitted(self, room: Any, nwords: int, checksum: int, n: int, head_nbytes: int) -> Coded:
         """Copy a message to its length, to where messages lie."""
         size = head_nbytes + 8 * tile_count(n) + 4 * nwords
-        return Coded(self.store(room[:size]), head_nbytes, checksum)
+        return Coded(self.store(room[head_nbytes:size], head_nbytes), head_nbytes, checksum)
 
     def _keep(self, message: Any, verdict: Array | None = None, checksum: int = 0) -> None:
         """Keep a message until the work that was started on it is done."""
