@@ -118,3 +118,10 @@ def copy_to_device(row: np.ndarray, out: DeviceArray) -> None:
     if row.size:
         out.set(row)
         cupy.cuda.get_current_stream().synchronize()
+
+
+def synchronize() -> None:
+    """Wait for CuPy's current stream."""
+    import cupy
+
+    cupy.cuda.get_current_stream().synchronize()

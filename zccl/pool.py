@@ -10,6 +10,7 @@ import numpy as np
 from zccl.typing import Bytes
 
 SMALLEST = 1 << 10  # bytes
+DEVICE_AHEAD = 4  # messages: a GPU works on one for a shorter time than it takes to arrive
 
 
 class _Lease:
@@ -31,9 +32,12 @@ class Pool:
     ----------
     new : function of the number of bytes
         Makes memory; raises MemoryError when there is none.
+    ahead : int
+        Receives that are posted while the message in hand is worked on.
     """
 
-    def __init__(self, new: Callable[[int], Bytes]):
+    def __init__(self, new: Callable[[int], Bytes], ahead: int):
+        self.ahead = ahead
         self._new = new
         self._free: dict[int, list[Bytes]] = {}
 
@@ -96,8 +100,8 @@ def _pinned(nbytes: int) -> Bytes:
     return np.frombuffer(cupy.cuda.PinnedMemoryPointer(memory, 0), np.uint8, nbytes)
 
 
-HOST = Pool(_pageable)
-PINNED = Pool(_pinned)  # memory of the host that GPUs copy to and from at full speed
+HOST = Pool(_pageable, ahead=1)
+PINNED = Pool(_pinned, DEVICE_AHEAD)  # memory of the host that GPUs copy to and from at full speed
 
 
 def free_workspace() -> int:

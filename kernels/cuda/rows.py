@@ -23,6 +23,7 @@ from zccl.kernels.cuda import (
     decompress_rest,
     extremes,
     order,
+    plain,
     value_range,
     verify,
 )
@@ -61,6 +62,7 @@ def _kernels() -> dict[str, Kernel]:
             ("decompress_rest", decompress_rest.make(value_words), decompress_rest, 0),
             ("combine_rest", combine_rest.make(value_words), combine_rest, 0),
             ("value_range", value_range.make(value_words), value_range, 0),
+            ("plain", plain.make(value_words), plain, 0),
         ]:
             kernels.append(
                 Kernel(f"{module}_{name}", function, kind.SIGNATURE, kind.WARPS, registers)
@@ -321,6 +323,17 @@ class Rows:
     def _extreme_small(self) -> int:
         """Return the largest code in a SMALL tile of winners: they are never added up."""
         return 2**24 if self._value_words == 1 else -1
+
+    PLAIN_SUM, PLAIN_MAX, PLAIN_MIN, PLAIN_QUOTIENT = (
+        plain.SUM, plain.MAX, plain.MIN, plain.QUOTIENT,
+    )  # fmt: skip
+
+    def plain(self, op: int, a: int, b: int, n: int, divisor: float, out: int) -> Sequence:
+        """Reduce two rows of plain values, or divide one by `divisor`, into `out`."""
+        blocks = min(-(-n // (32 * plain.WARPS)), 16 * self._multiprocessors)
+        return Sequence(self._launch(
+            f"plain_{self._suffix}", blocks, op, a, b, n, divisor, out
+        ))  # fmt: skip
 
     def _allowed(self) -> int:
         """Return the kinds of tiles that quick hops take."""

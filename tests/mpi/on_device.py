@@ -62,6 +62,7 @@ def on_device(call):
 
 
 def install():
-    """Let all collectives work on CuPy arrays."""
+    """Let all collectives work on CuPy arrays, on a GPU for each rank as far as there are any."""
+    zccl.bind_gpu()
     for name in COLLECTIVES:
         setattr(zccl, name, on_device(getattr(zccl, name)))

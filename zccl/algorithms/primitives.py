@@ -19,7 +19,6 @@ Steps = Generator[Pending, None, None]
 """What an algorithm is."""
 
 BUNDLE_NBYTES = 64 << 10  # uncompressed bytes that share a message
-AHEAD = 1  # receives that are posted while the message in hand is worked on
 
 # A rank that fails while data moves sends this, a message without bytes, in place of each one that
 # it owes (no part is empty). Whoever gets it passes it on, so that nobody waits for ever and the
@@ -205,7 +204,7 @@ class Outbox:
 class Inbox:
     """The messages of a row of parts from one rank, in order.
 
-    The next receive is always posted ahead.
+    The next receives are always posted ahead.
 
     Parameters
     ----------
@@ -236,7 +235,7 @@ class Inbox:
         return cls(link, source, bundles(link, parts))
 
     def _post(self) -> None:
-        while self._groups and len(self._posted) < AHEAD:
+        while self._groups and len(self._posted) < self._link.memory.ahead:
             group = self._groups.popleft()
             self._posted.append((self._link.receive(self._source, group), len(group)))
 

@@ -10,6 +10,8 @@ from zccl.typing import Bytes
 class Memory(Protocol):
     """Where the messages of a codec lie."""
 
+    ahead: int  # receives that are posted while the message in hand is worked on
+
     def take(self, nbytes: int) -> Bytes:
         """Return memory of so many bytes."""
         ...

@@ -29,6 +29,8 @@ UNDER_WAY = 4  # messages that are kept while the device may still read them
 class DeviceMemory:
     """Messages on CuPy's current device, in its own pool."""
 
+    ahead = pool.DEVICE_AHEAD
+
     def take(self, nbytes: int) -> DeviceArray:
         """Return uninitialised memory of so many bytes."""
         try:
@@ -42,9 +44,7 @@ class DeviceMemory:
             return message
         if message.base.nbytes <= 2 * message.nbytes:
             return message
-        copy = message.copy()
-        cupy.cuda.get_current_stream().synchronize()  # transports read it at any time
-        return copy
+        return message.copy()
 
     def numbers(self, row: DeviceArray) -> list[int]:
         """Read int64 numbers."""
@@ -91,15 +91,16 @@ class DeviceCoder:
         return bytes(head.get() if self._direct else head)
 
     def write_head(self, message: DeviceArray, head: bytes) -> None:
-        """Set the first bytes of a message, and wait until all of it is there."""
+        """Set the first bytes of a message; one of the host is then there as a whole."""
         row = np.frombuffer(head, np.uint8)
         if self._direct:
             pinned = pool.PINNED.take(row.size)
             pinned[:] = row
             message.data.copy_from_host_async(pinned.ctypes.data, row.size, self._stream)
+            self._keep(pinned)
         else:
             message[: row.size] = row
-        self._stream.synchronize()
+            self._stream.synchronize()
 
     def encode(self, values: Array, grid: Grid, head_nbytes: int) -> tuple[Coded, int]:
         """Return the message of values, its head unset, and how many values travel raw."""
@@ -139,7 +140,7 @@ class DeviceCoder:
     def store(self, elements: DeviceArray, head_nbytes: int = 0) -> DeviceArray:
         """Return the message of elements as they are, behind a head that is unset.
 
-        It is there when its head has been written, or at once when it has none.
+        One of the host is there when its head has been written, or at once when it has none.
         """
         message = self.memory.take(head_nbytes + elements.nbytes)
         row = elements.view(np.uint8)
@@ -147,7 +148,7 @@ class DeviceCoder:
             message[head_nbytes:] = row
         elif elements.size:
             row.data.copy_to_host_async(message[head_nbytes:].ctypes.data, row.nbytes, self._stream)
-        if not head_nbytes:
+        if not head_nbytes and not self._direct:
             self._stream.synchronize()
         return message
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from zccl.arrays import is_on_device
 from zccl.codecs.coder import Coder
 from zccl.codecs.host_coder import HostCoder
 from zccl.codecs.places import Place
@@ -22,6 +23,10 @@ def reduce_plain(op: Op, a: Array, b: Array) -> Array:
     Sums are those of the dtype. Maxima and minima propagate NaN and take -0 for less than +0, so
     that their order does not matter; NaN results lose their payload.
     """
+    if is_on_device(a) and a.dtype.char in "fd":
+        from zccl.codecs.device_plain import reduce_floats
+
+        return reduce_floats(op, a, b)
     with np.errstate(all="ignore"):
         if op in (Op.SUM, Op.AVG):
             result = _array(np.add(a, b))
@@ -34,6 +39,14 @@ def reduce_plain(op: Op, a: Array, b: Array) -> Array:
         if result.dtype.kind in "fc":
             result[np.isnan(result)] = np.nan
     return result
+
+
+def _divide(a: Array, divisor: float) -> Array:
+    if not is_on_device(a):
+        return _array(a / divisor)
+    from zccl.codecs.device_plain import divide_floats
+
+    return divide_floats(a, divisor)
 
 
 def _array(found: Any) -> Array:
@@ -131,6 +144,5 @@ class PlainReduction(PlainCodec):
         """Put the elements of a message in their place."""
         elements = self._elements(message, part)
         if self._divisor != 1.0:
-            elements = elements / self._divisor
-            elements[np.isnan(elements)] = np.nan  # GPUs have another NaN for results
+            elements = _divide(elements, self._divisor)
         self._place(part)[...] = elements

@@ -8,6 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 from zccl.config import launched_ranks
+from zccl.device import synchronize
 from zccl.errors import TransportError
 from zccl.transport.waiting import wait_until
 from zccl.typing import Bytes
@@ -104,11 +105,22 @@ class MpiTransport:
 
     def isend(self, message: Bytes, dest: int, tag: int) -> Pending:
         """Start to send; the message must not change until it is done."""
+        _let_device_finish(message)
         return Pending(self.comm.Isend([message, MPI.BYTE], dest, tag), message, False)
 
     def irecv(self, buffer: Bytes, source: int, tag: int) -> Pending:
         """Start to receive at most the size of `buffer`."""
+        _let_device_finish(buffer)
         return Pending(self.comm.Irecv([buffer, MPI.BYTE], source, tag), buffer, True)
+
+
+def _let_device_finish(buffer: object) -> None:
+    """Wait for CuPy's current stream where a buffer is on a GPU: MPI knows of no streams.
+
+    What is sent must be there, and what is received into may have had another use.
+    """
+    if not isinstance(buffer, np.ndarray):
+        synchronize()
 
 
 def _refuse_singletons() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from itertools import accumulate, combinations, permutations
+from itertools import accumulate, combinations
 from typing import Any
 
 import cupy
@@ -198,26 +198,36 @@ class NcclTransport:
         self.rank, self.size = transport.rank, transport.size
         self._mpi = transport
         self._grants = transport.comm.Dup()
-        self._channels = {
-            way: _connect(transport, way)
-            for pair in combinations(range(self.size), 2)
-            for way in permutations(pair)
-            if self.rank in pair
-        }
         self._out = cupy.cuda.Stream(non_blocking=True)
         self._in = cupy.cuda.Stream(non_blocking=True)
+        self._channels: dict[tuple[int, int], Any] = {}
+        for a, b in combinations(range(self.size), 2):
+            for way in ((a, b), (b, a)):
+                if self.rank in way:
+                    self._channels[way] = _connect(transport, way)
+                    self._open(way)
         self._sends: deque[tuple[Pending, int, int]] = deque()
         self._receives: list[tuple[Pending, int, int]] = []
         self._told: list[tuple[MPI.Request, Any]] = []
+
+    def _open(self, way: tuple[int, int]) -> None:
+        """Pass a byte: a channel's first operation makes both hosts wait for each other."""
+        byte = cupy.zeros(1, np.uint8)
+        channel, sends = self._channels[way], self.rank == way[0]
+        move, stream = (channel.send, self._out) if sends else (channel.recv, self._in)
+        stream.wait_event(cupy.cuda.get_current_stream().record())
+        move(byte.data.ptr, 1, nccl.NCCL_UINT8, int(sends), stream.ptr)
+        stream.synchronize()
 
     def next_tag(self) -> int:
         """Return the tag of the next operation; all ranks start operations in one order."""
         return self._mpi.next_tag()
 
     def isend(self, message: DeviceArray, dest: int, tag: int) -> Pending:
-        """Start to send; the message, complete, must not change until it is done."""
+        """Start to send; the message must not change until it is done."""
         pending = Pending(self, message)
         pending.nbytes[0] = message.size
+        self._out.wait_event(cupy.cuda.get_current_stream().record())
         self._sends.append((pending, dest, tag))
         self.progress()
         return pending
