@@ -1,8 +1,11 @@
 """All CUDA kernels compile without a GPU, move 16 bytes a thread, and contract nothing."""
 
+import multiprocessing
+import os
 import re
 import shutil
 import subprocess
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -18,25 +21,33 @@ def kernels():
     return KERNELS
 
 
+def compiled(name, cc):
+    """Return the PTX of a kernel; in a process of its own."""
+    from zccl.kernels.cuda._compat import compile_ptx
+
+    k = kernels()[name]
+    return compile_ptx(k.function, k.signature, cc, k.warps, k.max_registers)[0]
+
+
 @pytest.fixture(scope="module")
-def ptx_of():
-    """A function that compiles a kernel by name, once."""
+def ptx_of(request):
+    """A function that returns the PTX of a kernel; the tests' kernels are compiled on all cores."""
     found = kernels()
     if isinstance(found, str):
         pytest.skip(found)
-    from zccl.kernels.cuda._compat import compile_ptx, has_compiler
+    from zccl.kernels.cuda._compat import has_compiler
 
     if not has_compiler():
         pytest.skip("no NVVM library: install numba-cuda[cu12] or numba-cuda[cu13]")
-    texts = {}
-
-    def compile_once(name, cc=(9, 0)):
-        if (name, cc) not in texts:
-            k = found[name]
-            texts[name, cc] = compile_ptx(k.function, k.signature, cc, k.warps, k.max_registers)[0]
-        return texts[name, cc]
-
-    return compile_once
+    wanted = {}
+    for item in request.session.items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if item.module is request.module and "name" in parameters:
+            wanted[parameters["name"], parameters.get("cc", (9, 0))] = None
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=fresh) as pool:
+        texts = {key: pool.submit(compiled, *key) for key in wanted}
+        yield lambda name, cc=(9, 0): texts[name, cc].result()
 
 
 def names():
@@ -45,12 +56,8 @@ def names():
 
 
 def variants():
-    """Return (capability, name): all kernels for sm_90, for others those for usual float32 tiles.
-
-    Together that takes one to two minutes.
-    """
-    usual = [name for name in names() if not re.search("rest|f64|divided", name)]
-    return [(cc, name) for cc in CAPABILITIES for name in (names() if cc == (9, 0) else usual)]
+    """Return (capability, name) of all kernels."""
+    return [(cc, name) for cc in CAPABILITIES for name in names()]
 
 
 @pytest.mark.parametrize(("cc", "name"), variants())
