@@ -2,20 +2,26 @@
 
 import argparse
 import csv
+import importlib.util
 import io
 import json
+import os
+import subprocess
 import sys
 
 import numpy as np
 import pytest
+from unit import fake_cupy
 from unit.test_cli import ROOT, assert_wrong, launcher, needs_launcher, python, zccl
 
 from zccl.bench import arguments
 from zccl.bench.checks import compare
 from zccl.bench.fields import SYNTHETIC, load_field, rank_part, tile_field
+from zccl.bench.gpus import SHIFT, DeviceField
 from zccl.bench.peers import Peer
 from zccl.bench.report import Column, Report
 from zccl.bench.timing import bandwidths
+from zccl.ops import Op
 
 pytestmark = pytest.mark.mpi_skip  # starts runs of its own
 FIELD = ROOT / "tests/data/etopo20_f32.npy"
@@ -236,6 +242,180 @@ def test_codec_faults(options, says):
 def test_codec_refuses_a_constant_field(tmp_path):
     np.save(tmp_path / "flat.npy", np.ones(5000, np.float32))
     assert_wrong(zccl(*CODEC, "--fields", tmp_path), "constant")
+
+
+@needs_launcher
+@pytest.mark.parametrize(
+    ("gpus", "says"),
+    [("missing", "--device cuda: GPUs need CuPy"), (None, "--device cuda: no GPU: cudaError")],
+    ids=["no CuPy", "no GPU"],
+)
+@pytest.mark.parametrize(
+    ("words", "ranks"),
+    [
+        (CODEC, 0),
+        (("bench", "allreduce", *QUICK), 2),
+        (("bench", "reduce_scatter", *QUICK), 2),
+        (("bench", "scatter", *QUICK, "--transport", "nccl,auto", "--bounds", "1e-2,1e-3"), 2),
+    ],
+    ids=lambda value: value[1] if isinstance(value, tuple) else "",
+)
+def test_gpu_is_missing(tmp_path, words, ranks, gpus, says):
+    path = f"{fake_cupy.write(tmp_path, gpus=gpus)}:{ROOT}"
+    ran = zccl(*words, "--device", "cuda", ranks=ranks, PYTHONPATH=path)
+    assert_wrong(ran, says)
+    assert ran.stdout == ""
+
+
+@needs_launcher
+@pytest.mark.parametrize("name", ["transport", "algorithm"])
+def test_gpu_refuses_overrides(tmp_path, name):
+    """What holds for every call would hold for plain MPI, too, and zccl be compared with itself."""
+    path = f"{fake_cupy.write(tmp_path)}:{ROOT}"
+    variable = {f"ZCCL_{name.upper()}": "auto"}
+    words = ("bench", "bcast", *QUICK, "--device", "cuda")
+    assert_wrong(zccl(*words, ranks=2, PYTHONPATH=path, **variable), f"say --{name} instead")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["allgather", "--transport", "nccl"], "--transport: is for arrays on GPUs"),
+        (["reduce", "--bounds", "1e-3"], "--bounds: is for arrays on GPUs"),
+        (["bcast", "--beside", "none"], "--beside: is for arrays on GPUs"),
+        (["gather", "--device", "tpu"], "--device"),
+        (["gather", "--device", "cuda", "--transport", "auto,ucx"], "'auto,ucx'"),
+        (["gather", "--device", "cuda", "--bounds", "0"], "numbers > 0"),
+        (["gather", "--device", "cuda", "--beside", "mpi"], "'mpi'"),
+        (["codec", "--device", "cuda", "--twin"], "--twin: is for --device cpu"),
+        (["codec", "--device", "cuda", "--peers"], "--peers: is for --device cpu"),
+        (["latency", "--device", "cuda"], "--device"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_device_faults(words, says):
+    assert_wrong(zccl("bench", *words), says)
+
+
+class TestChecksOnDevice:
+    """The module that judges results on GPUs, with NumPy in CuPy's place."""
+
+    @pytest.fixture
+    def checks(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "cupy", np)
+        path = ROOT / "zccl/bench/device_checks.py"
+        spec = importlib.util.spec_from_file_location("checks_on_host", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        monkeypatch.setattr(module, "CHUNK", 1000)
+        return module
+
+    @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
+    def test_parts(self, checks, dtype):
+        field = DeviceField(np.arange(10_000.0), np.dtype(dtype))
+        part = field.filled(2, 3000, start=5)
+        assert part[0].real == (5 - 2 * SHIFT) % 10_000 and part.dtype == dtype
+        assert np.array_equal(part, np.resize(np.roll(field.row, 2 * SHIFT - 5), 3000))
+        assert checks.finite_range(part)[1] == real(part).max()
+        assert checks.finite_range(None) == (np.inf, -np.inf)
+
+    @pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
+    @pytest.mark.parametrize("op", [Op.SUM, Op.AVG, Op.MAX, Op.MIN, None])
+    def test_pieces(self, checks, dtype, op):
+        """Right results pass, and every element beyond the bound is counted."""
+        field = DeviceField(load_field("noise"), np.dtype(dtype))
+        ways = {Op.SUM: np.sum, Op.AVG: np.mean, Op.MAX: np.max, Op.MIN: np.min}
+        pieces = [checks.Piece(range(3), 100, 2600), checks.Piece([1], 7, 1234)]
+        if op is None:
+            pieces[0] = checks.Piece([2], 100, 2600)
+        parts = []
+        for ranks, start, stop in pieces:
+            rows = np.stack([real(field.filled(rank, stop - start, start)) for rank in ranks])
+            wide = rows.astype(np.longdouble)
+            parts.append((ways[op](wide, axis=0) if op else wide[0]).astype(rows.dtype))
+        result = np.concatenate(parts).view(dtype)
+        found = checks.check_pieces(field, result, pieces, op, 1e-3)
+        assert found.violations == 0 and found.error < 1e-6
+        values = real(result)
+        values[:3] += 2e-3
+        values[-1] = np.nan
+        values[5] -= 0.5e-3
+        found = checks.check_pieces(field, result, pieces, op, 1e-3)
+        assert found.violations == 4 and found.error == pytest.approx(2e-3, rel=1e-3)
+        with pytest.raises(AssertionError, match="were checked"):
+            checks.check_pieces(field, result, pieces[1:], op, 1e-3)
+
+    @pytest.mark.filterwarnings("ignore:invalid value")  # of which CuPy has none
+    def test_bound_to_the_last_bit(self, checks):
+        """As `compare` of the host."""
+        half = float(np.spacing(np.float32(1))) / 2
+        one, near, far = np.float32([1]), np.array([1 + half]), np.array([1 + 2 * half])
+        assert checks.compare(one, near, 0.0, 0.0, Op.SUM).violations == 0
+        assert checks.compare(one, near, 0.0, 0.0, None).violations == 1
+        assert checks.compare(one, far, 0.0, 0.0, Op.SUM).violations == 1
+        odd = np.array([np.nan, np.inf, -np.inf])
+        assert checks.compare(odd.astype("f4"), odd, 0.0, 0.0, None) == (0.0, 0)
+
+
+def real(array):
+    """The numbers of an array, real and imaginary ones as they lie in memory."""
+    return array.view(array.real.dtype)
+
+
+class TestBenchGpu:
+    """scripts/bench-gpu.sh, without a GPU."""
+
+    def run(self, tmp_path, *words, gpus=0, **variables):
+        listing = "exit 9" if not gpus else f"seq {gpus}"
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{listing}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        return subprocess.run(
+            ["bash", ROOT / "scripts/bench-gpu.sh", *words],
+            env={**os.environ, "PATH": path, "PYTHON": sys.executable, **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+
+    def test_without_gpus(self, tmp_path):
+        for words, wanted in (((), 2), (("codec",), 1), (("--ranks", "4", "tcp"), 4)):
+            ran = self.run(tmp_path, *words)
+            assert (ran.returncode, ran.stderr) == (77, "")
+            assert ran.stdout == f"not run: needs {wanted} NVIDIA GPUs, this machine has 0\n"
+
+    def test_without_tc(self, tmp_path):
+        ran = self.run(tmp_path, "10gbit", "25gbit", gpus=2, TC="false")
+        assert (ran.returncode, ran.stderr) == (77, "")
+        assert ran.stdout.count("not run: needs root and tc") == 2
+
+    def test_lines(self, tmp_path):
+        """What each part starts, and that a failed run makes it fail."""
+        log = tmp_path / "log"
+        launcher = tmp_path / "launcher"
+        launcher.write_text(
+            f'#!/bin/sh\necho "$OMPI_MCA_btl $NCCL_NET $*" >>{log}\n'
+            "case $* in *bcast*) exit 3; esac\n"
+        )
+        launcher.chmod(0o755)
+        words = ("10gbit", "tcp", "nvlink", "--nbytes", "8M")
+        how = {"gpus": 2, "TC": "true", "MPIEXEC": str(launcher)}
+        ran = self.run(tmp_path, *words, **how)
+        assert ran.returncode == 1 and "# bcast: exit code 3" in ran.stdout, ran.stderr
+        lines = log.read_text().splitlines()
+        assert len(lines) == 8
+        assert all(line.startswith("tcp,self Socket -n 2 ") for line in lines[:-1])
+        assert "--transport auto --bounds 1e-3 --beside nccl -b 1M -e 8M" in lines[-1]
+        assert "allreduce --algorithm ring --bounds 1e-2,1e-3,1e-4 -b 8M" in lines[0]
+        assert self.run(tmp_path, "tcp", **how).returncode == 0
+
+    def test_wrong_words(self, tmp_path):
+        for words in (["fast"], ["--nbytes", "-1"], ["--ranks", "two"], ["--speed"]):
+            ran = self.run(tmp_path, *words)
+            assert ran.returncode == 1 and ran.stderr.startswith("error: ")
+        ran = self.run(tmp_path, "--help")
+        assert ran.returncode == 0 and ran.stdout.startswith("usage: bash scripts/bench-gpu.sh")
 
 
 @needs_launcher

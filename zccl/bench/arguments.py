@@ -10,8 +10,11 @@ from zccl.bench.peers import Peer
 from zccl.bench.report import FORMATS
 from zccl.errorbound import BUDGETS, MODES, check_error_bound
 from zccl.ops import Op
+from zccl.options import TRANSPORTS
 from zccl.plan import ALGORITHMS, REDUCTIONS
 
+DEVICES = ("cpu", "cuda")
+BESIDE = ("nccl", "staged")
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
@@ -46,6 +49,28 @@ def error_bound(text: str) -> float | None:
         raise argparse.ArgumentTypeError(message) from None
 
 
+def bounds(text: str) -> list[float]:
+    """Read bounds above 0 with commas between."""
+    found = [error_bound(word) for word in text.split(",")]
+    wanted = [bound for bound in found if bound]
+    if len(wanted) < len(found):
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted numbers > 0 with commas between")
+    return wanted
+
+
+def some_of(names: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """Return a reader of some of these names with commas between."""
+
+    def read(text: str) -> list[str]:
+        found = text.split(",")
+        if not set(found) <= set(names):
+            message = f"got {text!r}, wanted some of {', '.join(names)} with commas between"
+            raise argparse.ArgumentTypeError(message)
+        return found
+
+    return read
+
+
 def add_sizes(parser: argparse.ArgumentParser, begin: str, end: str) -> None:
     """Add the range of sizes."""
     add = parser.add_argument
@@ -55,8 +80,8 @@ def add_sizes(parser: argparse.ArgumentParser, begin: str, end: str) -> None:
     add("-d", "--dtype", choices=DTYPES, default="float32", help="dtype of the array")
 
 
-def add_rounds(parser: argparse.ArgumentParser, iterations: int, warmup: int) -> None:
-    """Add the numbers of rounds, the check and the output format."""
+def add_rounds(parser: argparse.ArgumentParser, iterations: int | str, warmup: int | str) -> None:
+    """Add the numbers of rounds and the output format; argparse.SUPPRESS leaves a number unset."""
     add = parser.add_argument
     add("-n", "--iterations", type=whole(1), default=iterations, help="timed rounds of a line")
     add("-w", "--warmup", type=whole(0), default=warmup, help="rounds before them")
@@ -80,6 +105,44 @@ def add_call(parser: argparse.ArgumentParser, collective: str) -> None:
     if collective in REDUCTIONS:
         help_text = "how ranks share the bound of sums"
         add("--budget", choices=BUDGETS, default="guaranteed", help=help_text)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add the memory that arrays are in."""
+    parser.add_argument(
+        "--device", choices=DEVICES, default="cpu", help="cuda: CuPy arrays, a GPU for each rank"
+    )
+
+
+def add_devices(parser: argparse.ArgumentParser) -> None:
+    """Add the memory that arrays are in, and what only arrays on GPUs have."""
+    add_device(parser)
+    add = parser.add_argument
+    several = "with --device cuda: several with commas between"
+    reader, names = some_of(TRANSPORTS), ", ".join(TRANSPORTS)
+    help_text = f"{several}, of {names}"
+    add("--transport", type=reader, default=argparse.SUPPRESS, help=help_text)
+    help_text = f"{several}, in place of --error-bound"
+    add("--bounds", type=bounds, default=argparse.SUPPRESS, help=help_text)
+    help_text = f"{several}: nccl and staged (plain MPI), or none; both by default"
+    reader = some_of((*BESIDE, "none"))
+    add("--beside", type=reader, default=argparse.SUPPRESS, help=help_text)
+
+
+def on_gpus(args: argparse.Namespace) -> bool:
+    """Whether arrays are on GPUs; what only those have is then set.
+
+    Raises
+    ------
+    ValueError
+        When one of those options was given without `--device cuda`.
+    """
+    defaults = {"transport": ["auto"], "bounds": None, "beside": list(BESIDE)}
+    for name, default in defaults.items():
+        if args.device == "cpu" and hasattr(args, name):
+            raise ValueError(f"--{name}: is for arrays on GPUs: add --device cuda")
+        setattr(args, name, getattr(args, name, default))
+    return bool(args.device == "cuda")
 
 
 def add_field(parser: argparse.ArgumentParser) -> None:

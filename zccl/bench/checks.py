@@ -116,7 +116,19 @@ def promised_bound(
     """Return the absolute bound that the arguments of a call promise for its result."""
     row = real_row(source)
     finite = row[np.isfinite(row)]
-    low = comm.allreduce(float(finite.min()) if finite.size else np.inf, MPI.MIN)
-    high = comm.allreduce(float(finite.max()) if finite.size else -np.inf, MPI.MAX)
+    ends = (float(finite.min()), float(finite.max())) if finite.size else (np.inf, -np.inf)
+    return bound_of_range(comm, ends, error_bound, mode, op, budget)
+
+
+def bound_of_range(
+    comm: MPI.Intracomm,
+    ends: tuple[float, float],
+    error_bound: float,
+    mode: str,
+    op: Op | None,
+    budget: str,
+) -> float:
+    """Do as `promised_bound` for a rank's smallest and largest finite value."""
+    low, high = comm.allreduce(ends[0], MPI.MIN), comm.allreduce(ends[1], MPI.MAX)
     bound = errorbound.absolute_bound(error_bound, mode, low, high)
     return errorbound.result_bound(bound, op, comm.size, budget)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,8 +94,8 @@ def call_options(args: argparse.Namespace) -> Options:
     return effective_options(Options(error_budget=getattr(args, "budget", "guaranteed")))
 
 
-def _time_columns(key: str, title: str, detail: bool) -> list[Column]:
-    """Median, and minimum and maximum, which are details for what stands beside zccl."""
+def time_columns(key: str, title: str, detail: bool) -> list[Column]:
+    """Return the columns of a call: its median, and minimum and maximum, which may be details."""
     median = Column(f"{key}_median_us", title, "us", ".1f", 9)
     ends = (Column(f"{key}_{name}_us", name, "us", ".1f", 9, detail) for name in ("min", "max"))
     return [median, *ends]
@@ -105,7 +105,7 @@ def _columns(labels: list[str], others: list[str], peers: list[str]) -> list[Col
     columns = [Column("size", "size", "B", "d", 11), Column("count", "count", "", "d", 10)]
     columns += [Column("type", "type", "", "s", 7)]
     columns += [Column(label, label, "", "s", 5) for label in labels]
-    columns += _time_columns("time", "time", detail=False)
+    columns += time_columns("time", "time", detail=False)
     columns += [
         Column("algbw_gbps", "algbw", "GB/s", ".3f", 7),
         Column("busbw_gbps", "busbw", "GB/s", ".3f", 7),
@@ -116,7 +116,7 @@ def _columns(labels: list[str], others: list[str], peers: list[str]) -> list[Col
         Column("algorithm", "algorithm", "", "s", 18),
     ]
     for name in others:
-        columns += _time_columns(name, name, detail=True)
+        columns += time_columns(name, name, detail=True)
         columns += [Column(f"speedup_{name}", "speedup", f"{name}/zccl", ".2f")]
     for name in peers:
         columns += [Column(f"{name}_us", name, "us", ".1f", 9)]
@@ -124,7 +124,8 @@ def _columns(labels: list[str], others: list[str], peers: list[str]) -> list[Col
     return columns
 
 
-def _time_cells(key: str, times: Times) -> dict[str, float]:
+def time_cells(key: str, times: Times) -> dict[str, Any]:
+    """Return the values of `time_columns`."""
     return {
         f"{key}_median_us": times.median * 1e6,
         f"{key}_min_us": times.least * 1e6,
@@ -145,7 +146,7 @@ def _measure(
     sent, plain = comm.allreduce(info.wire_nbytes), comm.allreduce(info.raw_wire_nbytes)
     algbw, busbw = bandwidths(name, case.size, own.median, comm.size)
     row = {"size": case.size, "count": case.count, "type": args.dtype, **case.labels}
-    row |= _time_cells("time", own)
+    row |= time_cells("time", own)
     row |= {
         "algbw_gbps": algbw,
         "busbw_gbps": busbw,
@@ -154,7 +155,7 @@ def _measure(
         "algorithm": info.algorithm,
     }
     for other, theirs in times.items():
-        row |= _time_cells(other, theirs)
+        row |= time_cells(other, theirs)
         row[f"speedup_{other}"] = theirs.median / own.median
     if args.check and case.bound:
         found = case.check(result)
@@ -192,14 +193,44 @@ def run_collective(
     """
     columns = _columns(labels, others, [peer.name for peer in args.peer])
     what = {"field": args.field, **call_settings(args)}
+
+    def measure(size: int) -> Iterable[dict[str, Any]]:
+        return [_measure(comm, args, name, prepare(size))]
+
+    return run_sizes(comm, args, name, measure, columns, what, itemsize)
+
+
+def run_sizes(
+    comm: MPI.Intracomm,
+    args: argparse.Namespace,
+    name: str,
+    measure: Callable[[int], Iterable[dict[str, Any]]],
+    columns: list[Column],
+    what: dict[str, Any],
+    itemsize: int,
+) -> int:
+    """Write the rows of all sizes, beside the peers of `args`, and return the exit code.
+
+    Parameters
+    ----------
+    comm, args, name, itemsize
+        As for `run_collective`.
+    measure : function of a size in bytes
+        Returns its rows; collective.
+    columns : list of Column
+        Of the rows.
+    what : dict of str to value
+        What the head says beside `settings`.
+    """
     rows: list[dict[str, Any]] = []
     report = None
     if not args.peer:
         report = Report(name, settings(comm, args, **what), columns, args.format)
     for size in sizes(args, itemsize):
-        rows.append(_measure(comm, args, name, prepare(size)))
-        if report is not None:
-            report.add(rows[-1])
+        for row in measure(size):
+            rows.append(row)
+            if report is not None:
+                report.add(row)
     fault = ""
     if report is None:  # peers get columns, so lines are written when all have run
         found, fault = run_peers(comm, args.peer)

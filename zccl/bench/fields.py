@@ -82,12 +82,18 @@ def tile_field(field: Array, count: int, dtype: np.dtype) -> Array:
     return np.resize(field.astype(dtype), shape)
 
 
-def rank_part(field: Array, count: int, dtype: np.dtype, rank: int, size: int) -> Array:
-    """Return `count` elements of the field for one rank, 1-D; each rank starts elsewhere in it.
+def component_row(field: Array, dtype: np.dtype) -> Array:
+    """Return the field as a row of a dtype.
 
     Complex numbers take their imaginary parts from half a field further on.
     """
     row = field.reshape(-1)
     if dtype.kind == "c":
         row = row + 1j * np.roll(row, row.size // 2)
-    return np.resize(np.roll(row, -(rank * row.size // size)).astype(dtype), count)
+    return row.astype(dtype)
+
+
+def rank_part(field: Array, count: int, dtype: np.dtype, rank: int, size: int) -> Array:
+    """Return `count` elements of the field for one rank, 1-D; each rank starts elsewhere in it."""
+    row = component_row(field, dtype)
+    return np.resize(np.roll(row, -(rank * row.size // size)), count)

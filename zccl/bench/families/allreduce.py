@@ -14,6 +14,7 @@ from zccl.bench import arguments
 from zccl.bench.checks import check_reduction, promised_bound
 from zccl.bench.collective import Case, call_keywords, run_collective
 from zccl.bench.fields import load_field, rank_part
+from zccl.bench.gpus import run_collective_on_gpus
 from zccl.bench.plain_ring import ring_allreduce
 from zccl.bench.registry import benchmark
 from zccl.cli.ranks import together
@@ -28,6 +29,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_rounds(parser, iterations=20, warmup=5)
     arguments.add_operation(parser)
     arguments.add_call(parser, "allreduce")
+    arguments.add_devices(parser)
     arguments.add_field(parser)
     arguments.add_peers(parser)
     arguments.add_check(parser)
@@ -49,6 +51,8 @@ def native_allreduce(
 @benchmark("allreduce", help="beside MPI_Allreduce and a plain ring", arguments=_arguments)
 def allreduce(comm: MPI.Intracomm, args: argparse.Namespace) -> int:
     """Time zccl.allreduce beside MPI_Allreduce and a ring in plain mpi4py, taking turns."""
+    if together(comm, arguments.on_gpus, args):
+        return run_collective_on_gpus(comm, args, "allreduce")
     dtype, op = np.dtype(args.dtype), Op(args.op)
     together(comm, arguments.sizes, args, dtype.itemsize)
     field = together(comm, load_field, args.field)

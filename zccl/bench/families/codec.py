@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import ModuleType
@@ -12,11 +11,12 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from zccl.bench import arguments, codec_peers, operations
+from zccl.bench import arguments, codec_peers, codec_summary, operations
 from zccl.bench.checks import compare, wider
 from zccl.bench.codec_peers import CodecPeer, stream_nbytes
 from zccl.bench.collective import BROKEN, settings
 from zccl.bench.fields import SYNTHETIC, load_folder, tile_field
+from zccl.bench.gpus import run_codec_on_gpu
 from zccl.bench.operations import Operations, absolute_bound, cpu_seconds, with_escapes
 from zccl.bench.registry import benchmark
 from zccl.bench.report import Column, Report
@@ -30,26 +30,26 @@ _TITLES = dict(
     zip(operations.NAMES, ("compress", "reduce", "decompr", "hop", "esc/tile"), strict=True)
 )
 
+_DEFAULTS = {
+    "cpu": {"size": 64 << 20, "iterations": 7, "warmup": 1},
+    "cuda": {"size": 256 << 20, "iterations": 20, "warmup": 3},
+}
+
 Row = dict[str, Any]
-
-
-def _bounds(text: str) -> list[float]:
-    found = [arguments.error_bound(word) for word in text.split(",")]
-    wanted = [bound for bound in found if bound]
-    if len(wanted) < len(found):
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted numbers > 0 with commas between")
-    return wanted
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    arguments.add_device(parser)
     add("--fields", metavar="FOLDER", help="of .npy files; without it, fields made here")
-    add("--size", type=arguments.nbytes, default="64M", help="bytes that each field is tiled to")
-    add("--bounds", type=_bounds, default="1e-2,1e-3,1e-4", help="fractions of the value range")
+    help_text = "bytes that each field is tiled to; 64M by default, 256M on a GPU"
+    add("--size", type=arguments.nbytes, default=argparse.SUPPRESS, help=help_text)
+    help_text = "fractions of the value range"
+    add("--bounds", type=arguments.bounds, default="1e-2,1e-3,1e-4", help=help_text)
     add("-d", "--dtype", choices=(*_DTYPES, "both"), default="both", help="of the values")
     add("--twin", action="store_true", help="hold the kernels against their plain-loop twin, too")
     add("--peers", action="store_true", help="measure zfp (zfpy) and SZ3 (pysz) where installed")
-    arguments.add_rounds(parser, iterations=7, warmup=1)
+    arguments.add_rounds(parser, argparse.SUPPRESS, argparse.SUPPRESS)
     arguments.add_check(parser)
 
 
@@ -78,19 +78,6 @@ def _columns(twin: bool, peers: Iterable[str]) -> list[Column]:
             Column(f"{peer}_decompress_gbps", "decompr", "GB/s", ".3f", 6),
         ]
     return columns
-
-
-_SUMMARY = [
-    Column("type", "type", "", "s", 7),
-    Column("operation", "medians of", "", "s", 14),
-    Column("gbps", "speed", "GB/s", ".2f", 7),
-    Column("of_memcpy", "of", "memcpy", ".3f", 7),
-    Column("of_memcpy_min", "least", "", ".2f", 6),
-    Column("of_memcpy_max", "most", "", ".2f", 6),
-    Column("of_loops", "of", "loops", ".2f", 6),
-    Column("bound", "bound", "/range", ".0e", 6),
-    Column("ratio", "ratio", "geom. mean", ".3f", 7),
-]
 
 
 def _measure(
@@ -138,49 +125,40 @@ def _measure(
     return row
 
 
-def _summary(rows: list[Row]) -> list[Row]:
-    """Return medians of the operations, and geometric means of the ratios, for each dtype."""
-    found: list[Row] = []
-    for dtype in sorted({row["type"] for row in rows}):
-        own = [row for row in rows if row["type"] == dtype]
-        for name in operations.NAMES:
-            shares = [row[f"{name}_of_memcpy"] for row in own]
-            line = {
-                "type": dtype,
-                "operation": name,
-                "gbps": float(np.median([row[f"{name}_gbps"] for row in own])),
-                "of_memcpy": float(np.median(shares)),
-                "of_memcpy_min": min(shares),
-                "of_memcpy_max": max(shares),
-            }
-            if f"{name}_of_loops" in own[0]:
-                line["of_loops"] = float(np.median([row[f"{name}_of_loops"] for row in own]))
-            found.append(line)
-        peers = [name for name in codec_peers.NAMES if f"{name}_ratio" in own[0]]
-        for key in [f"{peer}_{name}" for peer in peers for name in ("compress", "decompress")]:
-            speed = float(np.median([row[f"{key}_gbps"] for row in own]))
-            found.append({"type": dtype, "operation": key, "gbps": speed})
-        for bound in sorted({row["bound"] for row in own}, reverse=True):
-            for key in ["ratio", "sum_ratio", *(f"{peer}_ratio" for peer in peers)]:
-                logs = [math.log(row[key]) for row in own if row["bound"] == bound]
-                mean = math.exp(sum(logs) / len(logs))
-                found.append({"type": dtype, "operation": key, "bound": bound, "ratio": mean})
-    return found
+def _settle(args: argparse.Namespace) -> None:
+    """Set what was not given, by the device.
+
+    Raises
+    ------
+    ValueError
+        When something was given that the device does not have.
+    """
+    for name, default in _DEFAULTS[args.device].items():
+        setattr(args, name, getattr(args, name, default))
+    for name in ("twin", "peers"):
+        if args.device != "cpu" and getattr(args, name):
+            raise ValueError(f"--{name}: is for --device cpu")
 
 
 @benchmark(
-    "codec", help="speed of one core beside memcpy, and ratios", arguments=_arguments, serial=True
+    "codec",
+    help="speed beside memcpy, and ratios",
+    arguments=_arguments,
+    serial=True,
 )
 def codec(comm: MPI.Intracomm, args: argparse.Namespace) -> int:
-    """Time the codec on one core in CPU time, taking turns with a copy of the same bytes."""
+    """Time the codec on one core, in CPU time beside a copy of the same bytes; or on a GPU."""
+    together(comm, _settle, args)
     made = {name: make() for name, make in SYNTHETIC.items()}
     fields = together(comm, load_folder, args.fields) if args.fields else made
     dtypes = _DTYPES if args.dtype == "both" else (args.dtype,)
     peers = codec_peers.installed_peers() if args.peers else {}
     twin = plain_loop_tiles() if args.twin else None
     missing = [name for name in codec_peers.NAMES if args.peers and name not in peers]
-    what = {"fields": args.fields or "made here", "size": args.size}
+    what: Row = {"fields": args.fields or "made here", "size": args.size}
     what |= {"left out": f"{', '.join(missing)}: not installed"} if missing else {}
+    if args.device == "cuda":
+        return run_codec_on_gpu(comm, args, fields, dtypes, what)
     columns = _columns(args.twin, peers)
     report = Report("codec", settings(comm, args, **what), columns, args.format)
     rows: list[Row] = []
@@ -191,5 +169,6 @@ def codec(comm: MPI.Intracomm, args: argparse.Namespace) -> int:
                 measured = together(comm, _measure, args, tiled, bound, twin, peers)
                 rows.append({"field": name, **measured})
                 report.add(rows[-1])
-    report.finish(_summary(rows), _SUMMARY)
+    summary = codec_summary.summary(rows, operations.NAMES, "memcpy")
+    report.finish(summary, codec_summary.columns("memcpy"))
     return BROKEN if any(row.get("violations") for row in rows) else 0

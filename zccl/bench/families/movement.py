@@ -15,6 +15,7 @@ from zccl.bench import arguments
 from zccl.bench.checks import check_movement, promised_bound
 from zccl.bench.collective import Case, call_keywords, run_collective
 from zccl.bench.fields import load_field, rank_part
+from zccl.bench.gpus import run_collective_on_gpus
 from zccl.bench.registry import benchmark
 from zccl.cli.ranks import together
 from zccl.typing import Array
@@ -88,11 +89,14 @@ def _register(name: str, make: _Make, rooted: bool, shares: bool) -> None:
         if rooted:
             arguments.add_root(parser)
         arguments.add_call(parser, name)
+        arguments.add_devices(parser)
         arguments.add_field(parser)
         arguments.add_peers(parser)
         arguments.add_check(parser)
 
     def measure(comm: MPI.Intracomm, args: argparse.Namespace) -> int:
+        if together(comm, arguments.on_gpus, args):
+            return run_collective_on_gpus(comm, args, name)
         dtype = np.dtype(args.dtype)
         root = args.root if rooted else 0
         unit = dtype.itemsize * (comm.size if shares else 1)

@@ -16,6 +16,7 @@ from zccl.bench.checks import check_reduction, promised_bound
 from zccl.bench.collective import Case, call_keywords, run_collective
 from zccl.bench.families.allreduce import MPI_OPS
 from zccl.bench.fields import load_field, rank_part
+from zccl.bench.gpus import run_collective_on_gpus
 from zccl.bench.registry import benchmark
 from zccl.cli.ranks import together
 from zccl.ops import Op
@@ -34,6 +35,7 @@ def _arguments(collective: str) -> Callable[[argparse.ArgumentParser], None]:
         if collective == "reduce":
             arguments.add_root(parser)
         arguments.add_call(parser, collective)
+        arguments.add_devices(parser)
         arguments.add_field(parser)
         arguments.add_peers(parser)
         arguments.add_check(parser)
@@ -93,6 +95,8 @@ def _run(
     labels: list[str],
 ) -> int:
     """Measure one; `first` is the element of a result of so many where this rank's begins."""
+    if together(comm, arguments.on_gpus, args):
+        return run_collective_on_gpus(comm, args, name)
     dtype, op = np.dtype(args.dtype), Op(args.op)
     together(comm, arguments.sizes, args, dtype.itemsize)
     field = together(comm, load_field, args.field)
