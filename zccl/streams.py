@@ -78,6 +78,19 @@ def on_stream(array: Any, stream: Any) -> Iterator[None]:
 
 
 _BUFFERS = ("sendbuf", "recvbuf", "buf")
+
+
+def _first_on_device(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    for given in args[:2]:
+        if given is not None and is_device_array(given):
+            return given
+    for name in _BUFFERS:
+        given = keywords.get(name)
+        if given is not None and is_device_array(given):
+            return given
+    return None
+
+
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
@@ -90,8 +103,7 @@ def on_callers_stream(call: _Call) -> _Call:
 
     @functools.wraps(call)
     def ordered(*args: Any, **keywords: Any) -> Any:
-        given = [*args[:2], *(keywords.get(name) for name in _BUFFERS)]
-        array = next((b for b in given if b is not None and is_device_array(b)), None)
+        array = _first_on_device(args, keywords)
         stream = keywords.get("stream")
         if array is None and stream is None:
             return call(*args, **keywords)

@@ -12,14 +12,15 @@ import hashlib
 import json
 import math
 from array import array
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
+from zccl.algorithms.primitives import Steps, StepsTo
 from zccl.errors import TransportError
 from zccl.formats import VERSION
-from zccl.transport.waiting import wait_until
+from zccl.transport.waiting import Waiting
 
 _CLASSES: dict[str, type[Exception]] = {
     kind.__name__: kind
@@ -86,8 +87,8 @@ def agree(
     value_range: tuple[float, float] = NO_RANGE,
     fact: float = -math.inf,
     on_device: bool | None = None,
-) -> Agreed:
-    """Return what is known of all ranks when all give the same arguments and none has a fault.
+) -> StepsTo[Agreed]:
+    """Find out what is known of all ranks when all give the same arguments and none has a fault.
 
     Parameters
     ----------
@@ -115,16 +116,16 @@ def agree(
     status = 0.0 if fault is None else float(comm.size - comm.rank)
     device, host = float(on_device is True), float(on_device is False)
     record = array("d", (status, terms.key, -terms.key, -low, high, fact, device, host))
-    wait_until(comm.Iallreduce(MPI.IN_PLACE, record, MPI.MAX).Test)
+    yield Waiting(comm.Iallreduce(MPI.IN_PLACE, record, MPI.MAX))
     if record[0]:
-        _raise_fault(comm, comm.size - int(record[0]), fault)
+        yield from _raise_fault(comm, comm.size - int(record[0]), fault)
     if record[1] != -record[2]:
-        _raise_difference(comm, terms.arguments)
+        yield from _raise_difference(comm, terms.arguments)
     return Agreed(-record[3], record[4], record[5], record[6] > 0, record[7] > 0)
 
 
-def _raise_fault(comm: MPI.Intracomm, rank: int, fault: Exception | None) -> NoReturn:
-    name, text = json.loads(_broadcast(comm, [type(fault).__name__, str(fault)], rank))
+def _raise_fault(comm: MPI.Intracomm, rank: int, fault: Exception | None) -> Steps:
+    name, text = json.loads((yield from _broadcast(comm, [type(fault).__name__, str(fault)], rank)))
     kind = next((k for k in _CLASSES.values() if fault is not None and type(fault) is k), None)
     if comm.rank == rank and fault is not None and kind is not None:
         raise fault
@@ -134,14 +135,14 @@ def _raise_fault(comm: MPI.Intracomm, rank: int, fault: Exception | None) -> NoR
     ) from fault
 
 
-def _raise_difference(comm: MPI.Intracomm, arguments: dict[str, str]) -> NoReturn:
-    reference = json.loads(_broadcast(comm, arguments, 0))
+def _raise_difference(comm: MPI.Intracomm, arguments: dict[str, str]) -> Steps:
+    reference = json.loads((yield from _broadcast(comm, arguments, 0)))
     differs = arguments != reference
     candidate = np.array([comm.rank if differs else comm.size], np.int64)
     lowest = np.empty_like(candidate)
-    comm.Allreduce(candidate, lowest, MPI.MIN)
+    yield Waiting(comm.Iallreduce(candidate, lowest, MPI.MIN))
     other = int(lowest[0])
-    theirs = json.loads(_broadcast(comm, arguments, other))
+    theirs = json.loads((yield from _broadcast(comm, arguments, other)))
     field = next(name for name in reference | theirs if reference.get(name) != theirs.get(name))
     raise ValueError(
         f"arguments differ between ranks: {field}: rank 0 has {reference.get(field)}, rank"
@@ -149,14 +150,14 @@ def _raise_difference(comm: MPI.Intracomm, arguments: dict[str, str]) -> NoRetur
     )
 
 
-def _broadcast(comm: MPI.Intracomm, content: object, root: int) -> bytes:
+def _broadcast(comm: MPI.Intracomm, content: object, root: int) -> StepsTo[bytes]:
     text = json.dumps(content).encode() if comm.rank == root else b""
     size = np.array([len(text)], np.int64)
-    comm.Bcast(size, root)
+    yield Waiting(comm.Ibcast(size, root))
     buffer = (
         np.frombuffer(text, np.uint8).copy()
         if comm.rank == root
         else np.empty(int(size[0]), np.uint8)
     )
-    comm.Bcast(buffer, root)
+    yield Waiting(comm.Ibcast(buffer, root))
     return buffer.tobytes()

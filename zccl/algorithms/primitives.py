@@ -1,6 +1,7 @@
 """The vocabulary that algorithms are written in.
 
-An algorithm is a generator that yields messages it must wait for. `run` drives it to its end.
+An algorithm, and all of a collective, is a generator that yields what it must wait for. `finish`
+drives it to its end.
 """
 
 from __future__ import annotations
@@ -8,14 +9,19 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator
+from typing import TypeVar
 
 import numpy as np
 
-from zccl.algorithms.protocols import Codec, Memory, Pending, ReducingCodec, Transport
+from zccl.algorithms.protocols import Codec, Memory, Pending, ReducingCodec, Transport, Wait
 from zccl.errors import StreamError, TransportError
 from zccl.typing import Bytes
 
-Steps = Generator[Pending, None, None]
+Result = TypeVar("Result")
+StepsTo = Generator[Wait, None, Result]
+"""Steps to a result."""
+
+Steps = StepsTo[None]
 """What an algorithm is."""
 
 BUNDLE_NBYTES = 64 << 10  # uncompressed bytes that share a message
@@ -239,7 +245,7 @@ class Inbox:
             group = self._groups.popleft()
             self._posted.append((self._link.receive(self._source, group), len(group)))
 
-    def take(self) -> Generator[Pending, None, Bytes]:
+    def take(self) -> StepsTo[Bytes]:
         """Wait for the message of the next part and return it."""
         if not self._arrived:
             pending, count = self._posted.popleft()
@@ -249,11 +255,22 @@ class Inbox:
         return self._arrived.popleft()
 
 
-def run(steps: Steps) -> float:
-    """Drive an algorithm to its end, blocking; returns the seconds spent waiting."""
+def finish(steps: StepsTo[Result]) -> Result:
+    """Drive steps to their end, blocking; returns their result."""
+    while True:
+        try:
+            wait = next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        wait.wait()
+
+
+def timed(steps: Steps) -> StepsTo[float]:
+    """Take steps; the result is the seconds spent waiting."""
     waited = 0.0
-    for pending in steps:
+    for wait in steps:
         start = time.perf_counter()
-        pending.wait()
+        yield wait
         waited += time.perf_counter() - start
     return waited

@@ -67,16 +67,20 @@ class ReducingCodec(Codec, Protocol):
         ...
 
 
-class Pending(Protocol):
-    """A message on its way."""
+class Wait(Protocol):
+    """Something to wait for."""
 
     def done(self) -> bool:
-        """Whether it has arrived, or left its buffer."""
+        """Whether it has happened; makes progress."""
         ...
 
     def wait(self) -> None:
         """Block until then."""
         ...
+
+
+class Pending(Wait, Protocol):
+    """A message on its way: done when it has arrived, or left its buffer."""
 
     def message(self) -> Bytes:
         """Return what was received."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from zccl.algorithms.primitives import Link, Steps
+from zccl.algorithms.primitives import Link, Steps, StepsTo, finish
 from zccl.algorithms.recursive_doubling import recursive_doubling_allgather
 from zccl.algorithms.ring import ring_allgather
 from zccl.arrays import given_array, given_room, is_on_device, overlap
@@ -29,6 +29,7 @@ from zccl.collectives.running import agreed, as_given, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
 from zccl.streams import on_callers_stream
+from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
 _ALGORITHMS: dict[str, Callable[[Link, list[list[slice]]], Steps]] = {
@@ -58,12 +59,13 @@ def allgather(
 
     Parameters
     ----------
-    sendbuf : ndarray or MPI.IN_PLACE
-        This rank's array: layout, byte order and dtype as for `allreduce`, and bool. Without
-        `recvcounts` all have the same shape. With `MPI.IN_PLACE` it is already in its place in
-        `recvbuf`.
-    recvbuf : ndarray, optional
-        Filled with the result and returned: same dtype and size, any layout.
+    sendbuf : ndarray, device array or MPI.IN_PLACE
+        This rank's array: on the host or a GPU, layout, byte order and dtype as for `allreduce`,
+        and bool. Without `recvcounts` all have the same shape. With `MPI.IN_PLACE` it is already in
+        its place in `recvbuf`.
+    recvbuf : ndarray or device array, optional
+        Filled with the result and returned: same dtype and size, any layout, on the host or the GPU
+        where `sendbuf` is.
     recvcounts : sequence of int, optional
         Elements that each rank gives, the same on all ranks; the result is flat.
     comm : MPI.Intracomm, optional
@@ -79,8 +81,9 @@ def allgather(
     algorithm : {"auto", "ring", "recursive_doubling", "native"}
         "native" is MPI's own collective, always exact. "auto" takes it where compression would not
         pay.
-    stream : None
-        For arrays on GPUs; must be None for host arrays.
+    stream : int, or a stream of CuPy, Numba or PyTorch, optional
+        For arrays on GPUs: where the work is ordered, CuPy's current stream by default. The result
+        is ready when the stream is. Must be None for host arrays.
     return_info : bool
         Whether to return how the call went, too.
     options : Options, optional
@@ -118,10 +121,20 @@ def allgather(
     >>> zccl.allgather(x, error_bound=1e-3, algorithm="ring").shape == (comm.size, 10, 20)
     True
     """
-    start = time.perf_counter()
-    transport = communicator(comm)
-    size, rank = transport.size, transport.rank
     settings = Settings("allgather", error_bound, mode, algorithm, stream, options)
+    return finish(_steps(settings, sendbuf, recvbuf, recvcounts, communicator(comm), return_info))
+
+
+def _steps(
+    settings: Settings,
+    sendbuf: Any,
+    recvbuf: Any,
+    recvcounts: Any,
+    transport: MpiTransport,
+    return_info: bool,
+) -> StepsTo[Any]:
+    start = time.perf_counter()
+    size, rank = transport.size, transport.rank
     array = np.empty(0)
     counts: list[int] = []
 
@@ -148,7 +161,7 @@ def allgather(
         call.fill(given_room(recvbuf, "recvbuf", shape, array.dtype, where), counts)
         return call
 
-    call, known = agreed(transport, make)
+    call, known = yield from agreed(transport, make)
     dtype = array.dtype
 
     def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
@@ -165,6 +178,6 @@ def allgather(
     share_nbytes = sum(counts) * dtype.itemsize // size
     passed_on = (sum(counts) - counts[(rank + 1) % size]) * dtype.itemsize
     route = Route(schedule, native, passed_on, by_nccl)
-    told = move(transport, call, known, dtype, share_nbytes, lambda: None, route, start)
+    told = yield from move(transport, call, known, dtype, share_nbytes, lambda: None, route, start)
     result = as_given(call.result, recvbuf)
     return (result, told) if return_info else result

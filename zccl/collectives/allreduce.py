@@ -54,13 +54,15 @@ def allreduce(
 
     Parameters
     ----------
-    sendbuf : ndarray or MPI.IN_PLACE
+    sendbuf : ndarray, device array or MPI.IN_PLACE
         This rank's array, any shape, layout and byte order: float16, float32, float64, complex64,
-        complex128; integers (always exact) and, for logical and bitwise operations, bool. With
-        `MPI.IN_PLACE` the input is taken from `recvbuf`.
-    recvbuf : ndarray, optional
+        complex128; integers (always exact) and, for logical and bitwise operations, bool. A device
+        array lies on an NVIDIA GPU: CuPy's, Numba's, or any other with `__cuda_array_interface__`
+        or DLPack. Some ranks may give host arrays and others device arrays. With `MPI.IN_PLACE` the
+        input is taken from `recvbuf`.
+    recvbuf : ndarray or device array, optional
         Filled with the result and returned: same shape and dtype as the input, any layout,
-        writeable. It may be `sendbuf` itself.
+        writeable, on the host or the GPU where the input is. It may be `sendbuf` itself.
     op : MPI.Op or zccl.SUM, zccl.AVG, zccl.MAX, zccl.MIN
         The operation. With a bound: SUM, AVG (the sum divided by the number of ranks), MAX and MIN.
     comm : MPI.Intracomm, optional
@@ -76,8 +78,9 @@ def allreduce(
     algorithm : {"auto", "ring", "recursive_doubling", "native"}
         "native" is MPI's own collective, always exact. "auto" takes it where compression would not
         pay.
-    stream : None
-        For arrays on GPUs; must be None for host arrays.
+    stream : int, or a stream of CuPy, Numba or PyTorch, optional
+        For arrays on GPUs: where the work is ordered, CuPy's current stream by default. The result
+        is ready when the stream is. Must be None for host arrays.
     return_info : bool
         Whether to return how the call went, too.
     options : Options, optional
@@ -139,7 +142,8 @@ def _schedule(
 
 
 def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> None:
-    transport.comm.Allreduce(MPI.IN_PLACE if call.in_place else call.source, call.target, op)
+    source = MPI.IN_PLACE if call.in_place else call.source
+    transport.comm.Allreduce(source, call.target, op)
 
 
 def _nccl(nccl: Any, call: Reduction) -> None:

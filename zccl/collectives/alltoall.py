@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from zccl.algorithms.pairwise import pairwise_alltoall
-from zccl.algorithms.primitives import Link, Steps
+from zccl.algorithms.primitives import Link, Steps, StepsTo, finish
 from zccl.arrays import given_array, given_room, is_on_device, overlap
 from zccl.collectives.arguments import check_counts, rows_of
 from zccl.collectives.moving import (
@@ -27,6 +27,8 @@ from zccl.collectives.running import agreed, as_given, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
 from zccl.streams import on_callers_stream
+from zccl.transport.mpi import MpiTransport
+from zccl.transport.waiting import Waiting
 from zccl.typing import Array, Bytes
 
 
@@ -51,12 +53,14 @@ def alltoall(
 
     Parameters
     ----------
-    sendbuf : ndarray or MPI.IN_PLACE
-        This rank's array: layout, byte order and dtype as for `allreduce`, and bool. Without counts
-        its first axis is the number of ranks, and all have the same shape. With `MPI.IN_PLACE` it
-        is taken from `recvbuf`, and with counts each rank receives as much as it sends.
-    recvbuf : ndarray, optional
-        Filled with the result and returned: same dtype and size, any layout.
+    sendbuf : ndarray, device array or MPI.IN_PLACE
+        This rank's array: on the host or a GPU, layout, byte order and dtype as for `allreduce`,
+        and bool. Without counts its first axis is the number of ranks, and all have the same shape.
+        With `MPI.IN_PLACE` it is taken from `recvbuf`, and with counts each rank receives as much
+        as it sends.
+    recvbuf : ndarray or device array, optional
+        Filled with the result and returned: same dtype and size, any layout, on the host or the GPU
+        where `sendbuf` is.
     sendcounts : sequence of int, optional
         Elements of each rank's share of the flattened array; given on all ranks or on none.
     recvcounts : sequence of int, optional
@@ -74,8 +78,9 @@ def alltoall(
     algorithm : {"auto", "pairwise", "native"}
         "native" is MPI's own collective, always exact. "auto" takes it where compression would not
         pay.
-    stream : None
-        For arrays on GPUs; must be None for host arrays.
+    stream : int, or a stream of CuPy, Numba or PyTorch, optional
+        For arrays on GPUs: where the work is ordered, CuPy's current stream by default. The result
+        is ready when the stream is. Must be None for host arrays.
     return_info : bool
         Whether to return how the call went, too.
     options : Options, optional
@@ -109,10 +114,23 @@ def alltoall(
     >>> bool((abs(y[:, 0] - np.arange(comm.size)) <= 1e-3).all())
     True
     """
-    start = time.perf_counter()
-    transport = communicator(comm)
-    size, rank = transport.size, transport.rank
     settings = Settings("alltoall", error_bound, mode, algorithm, stream, options)
+    return finish(
+        _steps(settings, sendbuf, recvbuf, sendcounts, recvcounts, communicator(comm), return_info)
+    )
+
+
+def _steps(
+    settings: Settings,
+    sendbuf: Any,
+    recvbuf: Any,
+    sendcounts: Any,
+    recvcounts: Any,
+    transport: MpiTransport,
+    return_info: bool,
+) -> StepsTo[Any]:
+    start = time.perf_counter()
+    size, rank = transport.size, transport.rank
     array = np.empty(0)
     sent: list[int] = []
 
@@ -136,11 +154,11 @@ def alltoall(
         shares = Shares(array, sent)
         return Movement(found, shares, array.dtype, transport, where, float(array.nbytes))
 
-    call, known = agreed(transport, make)
+    call, known = yield from agreed(transport, make)
     dtype = array.dtype
     received = np.array(sent, np.int64)
     if sendcounts is not None:
-        transport.comm.Alltoall(MPI.IN_PLACE, received)
+        yield Waiting(transport.comm.Ialltoall(MPI.IN_PLACE, received))
     counts = [int(count) for count in received]
 
     def prepare() -> None:
@@ -162,6 +180,6 @@ def alltoall(
 
     share_nbytes = int(known.fact) // size
     route = Route(schedule, native, array.nbytes - sent[rank] * dtype.itemsize, by_nccl)
-    told = move(transport, call, known, dtype, share_nbytes, prepare, route, start)
+    told = yield from move(transport, call, known, dtype, share_nbytes, prepare, route, start)
     result = as_given(call.result, recvbuf)
     return (result, told) if return_info else result

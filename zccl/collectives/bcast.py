@@ -9,7 +9,7 @@ from typing import Any
 from mpi4py import MPI
 
 from zccl.algorithms.binomial import binomial_bcast, scatter_allgather_bcast
-from zccl.algorithms.primitives import Link, Steps
+from zccl.algorithms.primitives import Link, Steps, StepsTo, finish
 from zccl.arrays import given_array, given_room, is_on_device
 from zccl.collectives.arguments import check_root
 from zccl.collectives.layout import Layout, shared_layout
@@ -18,6 +18,7 @@ from zccl.collectives.running import agreed, as_given, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
 from zccl.streams import on_callers_stream
+from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
 _ALGORITHMS = {"binomial": binomial_bcast, "scatter_allgather": scatter_allgather_bcast}
@@ -42,9 +43,10 @@ def bcast(
 
     Parameters
     ----------
-    buf : ndarray, optional
+    buf : ndarray or device array, optional
         At the root the array to send: any shape, layout, byte order and dtype that `allreduce`
-        takes, and bool. Elsewhere the array to fill, of the same shape and dtype; None makes one.
+        takes, and bool. Elsewhere the array to fill, of the same shape and dtype, on the host or a
+        GPU; None makes one, on the GPU where the root's is on one.
     root : int
         The rank that sends.
     comm : MPI.Intracomm, optional
@@ -60,8 +62,9 @@ def bcast(
     algorithm : {"auto", "binomial", "scatter_allgather", "native"}
         "native" is MPI's own collective, always exact. "auto" takes it where compression would not
         pay.
-    stream : None
-        For arrays on GPUs; must be None for host arrays.
+    stream : int, or a stream of CuPy, Numba or PyTorch, optional
+        For arrays on GPUs: where the work is ordered, CuPy's current stream by default. The result
+        is ready when the stream is. Must be None for host arrays.
     return_info : bool
         Whether to return how the call went, too.
     options : Options, optional
@@ -100,9 +103,18 @@ def bcast(
     >>> y.shape
     (10000,)
     """
-    start = time.perf_counter()
-    transport = communicator(comm)
     settings = Settings("bcast", error_bound, mode, algorithm, stream, options)
+    return finish(_steps(settings, buf, root, communicator(comm), return_info))
+
+
+def _steps(
+    settings: Settings,
+    buf: Any,
+    root: int,
+    transport: MpiTransport,
+    return_info: bool,
+) -> StepsTo[Any]:
+    start = time.perf_counter()
     layout: Layout | None = None
 
     def make() -> Movement:
@@ -117,9 +129,9 @@ def bcast(
         call.result = buf
         return call
 
-    call, known = agreed(transport, make)
+    call, known = yield from agreed(transport, make)
     top = check_root(root, transport.size)
-    dtype, shape, on_device = shared_layout(transport.comm, layout, top)
+    dtype, shape, on_device = yield from shared_layout(transport.comm, layout, top)
     count = math.prod(shape)
     fills = transport.rank != top or call.signature.options.replace_root
 
@@ -140,6 +152,6 @@ def bcast(
 
     nbytes = count * dtype.itemsize
     route = Route(schedule, native, nbytes if transport.rank == top else 0, by_nccl)
-    told = move(transport, call, known, dtype, nbytes, prepare, route, start)
+    told = yield from move(transport, call, known, dtype, nbytes, prepare, route, start)
     result = as_given(call.result, buf)
     return (result, told) if return_info else result

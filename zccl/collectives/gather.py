@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from zccl.algorithms.agreement import Terms, agree
 from zccl.algorithms.binomial import binomial_gather
-from zccl.algorithms.primitives import Link, Steps
+from zccl.algorithms.primitives import Link, Steps, StepsTo, finish
 from zccl.arrays import given_array, given_room, is_on_device, overlap
 from zccl.collectives.arguments import (
     check_counts,
@@ -37,6 +37,7 @@ from zccl.collectives.running import agreed, as_given, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
 from zccl.streams import on_callers_stream
+from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
 
@@ -62,13 +63,13 @@ def gather(
 
     Parameters
     ----------
-    sendbuf : ndarray or MPI.IN_PLACE
-        This rank's array: layout, byte order and dtype as for `allreduce`, and bool. Without
-        `recvcounts` all have the same shape. With `MPI.IN_PLACE` the root's is already in its place
-        in `recvbuf`.
-    recvbuf : ndarray, optional
-        At the root filled with the result and returned: same dtype and size, any layout. Ignored
-        elsewhere.
+    sendbuf : ndarray, device array or MPI.IN_PLACE
+        This rank's array: on the host or a GPU, layout, byte order and dtype as for `allreduce`,
+        and bool. Without `recvcounts` all have the same shape. With `MPI.IN_PLACE` the root's is
+        already in its place in `recvbuf`.
+    recvbuf : ndarray or device array, optional
+        At the root filled with the result and returned: same dtype and size, any layout, on the
+        host or the GPU where `sendbuf` is. Ignored elsewhere.
     recvcounts : sequence of int, optional
         Elements that each rank gives; the result is flat. Needed at the root only.
     root : int
@@ -86,8 +87,9 @@ def gather(
     algorithm : {"auto", "binomial", "native"}
         "native" is MPI's own collective, always exact. "auto" takes it where compression would not
         pay.
-    stream : None
-        For arrays on GPUs; must be None for host arrays.
+    stream : int, or a stream of CuPy, Numba or PyTorch, optional
+        For arrays on GPUs: where the work is ordered, CuPy's current stream by default. The result
+        is ready when the stream is. Must be None for host arrays.
     return_info : bool
         Whether to return how the call went, too.
     options : Options, optional
@@ -126,10 +128,23 @@ def gather(
     >>> everything is None or everything.shape == (comm.size, 10, 20)
     True
     """
-    start = time.perf_counter()
-    transport = communicator(comm)
-    size, rank = transport.size, transport.rank
     settings = Settings("gather", error_bound, mode, algorithm, stream, options)
+    return finish(
+        _steps(settings, sendbuf, recvbuf, recvcounts, root, communicator(comm), return_info)
+    )
+
+
+def _steps(
+    settings: Settings,
+    sendbuf: Any,
+    recvbuf: Any,
+    recvcounts: Any,
+    root: int,
+    transport: MpiTransport,
+    return_info: bool,
+) -> StepsTo[Any]:
+    start = time.perf_counter()
+    size, rank = transport.size, transport.rank
     array = np.empty(0)
     counts: list[int] | None = None
 
@@ -151,14 +166,14 @@ def gather(
         flat = float(recvcounts is not None) if rank == top else -math.inf
         return Movement(found, Shares(array, [array.size]), array.dtype, transport, where, flat)
 
-    call, known = agreed(transport, make)
+    call, known = yield from agreed(transport, make)
     flat = known.fact
     top = check_root(root, size)
     dtype = array.dtype
     if flat:
-        shares = shared_counts(transport.comm, counts, top)
+        shares = yield from shared_counts(transport.comm, counts, top)
     else:
-        agree(transport.comm, Terms.of({"shape": str(array.shape)}))
+        yield from agree(transport.comm, Terms.of({"shape": str(array.shape)}))
         shares = [array.size] * size
 
     def prepare() -> None:
@@ -184,6 +199,6 @@ def gather(
 
     share_nbytes = sum(shares) * dtype.itemsize // size
     route = Route(schedule, native, 0 if rank == top else array.nbytes, by_nccl)
-    told = move(transport, call, known, dtype, share_nbytes, prepare, route, start)
+    told = yield from move(transport, call, known, dtype, share_nbytes, prepare, route, start)
     result = as_given(call.result, recvbuf)
     return (result, told) if return_info else result

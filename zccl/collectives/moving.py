@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from zccl import errorbound
 from zccl.algorithms.agreement import NO_RANGE, Agreed, Terms
-from zccl.algorithms.primitives import Link, Steps
+from zccl.algorithms.primitives import Link, Steps, StepsTo
 from zccl.algorithms.protocols import Codec
 from zccl.arrays import check_stream, fill_number, is_on_device, value_dtype
 from zccl.codecs.coder import make_coder
@@ -258,7 +258,7 @@ def move(
     prepare: Callable[[], None],
     route: Route,
     start: float,
-) -> Info:
+) -> StepsTo[Info]:
     """Move the data of a call whose arguments are agreed on.
 
     Parameters
@@ -296,7 +296,7 @@ def move(
             threads = cpu_threads(transport.local_size)
             ready["codec"], ready["grid"] = call.codec(decision, dtype, threads, carrier.direct)
 
-    done_by_all(transport, get_ready)
+    yield from done_by_all(transport, get_ready)
     announce(transport, decision.plan, carrier, s.terms)
     at = time.perf_counter()
     if decision.plan.algorithm == "native":
@@ -311,7 +311,7 @@ def move(
             segment_size(s.options.segment_nbytes, known.device), transport.size,
         )  # fmt: skip
         steps = route.schedule(decision.plan.algorithm, link, cutter)
-        traffic = run_schedule(transport, link, codec, steps)
+        traffic = yield from run_schedule(transport, link, codec, steps)
         decision = decision._replace(grid=ready["grid"])
     if call.target is not None:
         call.target.deliver()

@@ -54,12 +54,12 @@ def reduce(
 
     Parameters
     ----------
-    sendbuf : ndarray or MPI.IN_PLACE
+    sendbuf : ndarray, device array or MPI.IN_PLACE
         This rank's array; see `allreduce`. With `MPI.IN_PLACE` the root's input is taken from
         `recvbuf`.
-    recvbuf : ndarray, optional
+    recvbuf : ndarray or device array, optional
         At the root filled with the result and returned: same shape and dtype as the input, any
-        layout, writeable. Ignored elsewhere.
+        layout, writeable, on the host or the GPU where the input is. Ignored elsewhere.
     op : MPI.Op or zccl.SUM, zccl.AVG, zccl.MAX, zccl.MIN
         The operation. With a bound: SUM, AVG (the sum divided by the number of ranks), MAX and MIN.
     root : int
@@ -77,8 +77,9 @@ def reduce(
     algorithm : {"auto", "binomial", "reduce_scatter_gather", "native"}
         "native" is MPI's own collective, always exact. "auto" takes it where compression would not
         pay.
-    stream : None
-        For arrays on GPUs; must be None for host arrays.
+    stream : int, or a stream of CuPy, Numba or PyTorch, optional
+        For arrays on GPUs: where the work is ordered, CuPy's current stream by default. The result
+        is ready when the stream is. Must be None for host arrays.
     return_info : bool
         Whether to return how the call went, too.
     options : Options, optional

@@ -44,12 +44,12 @@ def reduce_scatter(
 
     Parameters
     ----------
-    sendbuf : ndarray or MPI.IN_PLACE
+    sendbuf : ndarray, device array or MPI.IN_PLACE
         This rank's array; see `allreduce`. With `MPI.IN_PLACE` the input is taken from `recvbuf`,
         and the share of the result put at its beginning.
-    recvbuf : ndarray, optional
+    recvbuf : ndarray or device array, optional
         Filled with this rank's share and returned: of its size in any shape, same dtype, any
-        layout, writeable.
+        layout, writeable, on the host or the GPU where the input is.
     recvcounts : sequence of int, optional
         Elements of each rank's share, the same on all ranks. None splits evenly: the first ranks
         get one more where it does not come out even.
@@ -68,8 +68,9 @@ def reduce_scatter(
     algorithm : {"auto", "ring", "native"}
         "native" is MPI's own collective, always exact. "auto" takes it where compression would not
         pay.
-    stream : None
-        For arrays on GPUs; must be None for host arrays.
+    stream : int, or a stream of CuPy, Numba or PyTorch, optional
+        For arrays on GPUs: where the work is ordered, CuPy's current stream by default. The result
+        is ready when the stream is. Must be None for host arrays.
     return_info : bool
         Whether to return how the call went, too.
     options : Options, optional

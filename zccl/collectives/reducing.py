@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from zccl import errorbound
-from zccl.algorithms.primitives import ReducingLink, Steps
+from zccl.algorithms.primitives import ReducingLink, Steps, StepsTo, finish
 from zccl.algorithms.protocols import ReducingCodec
 from zccl.arrays import is_on_device
 from zccl.codecs.coder import make_coder
@@ -75,9 +75,22 @@ def reduce_over(
     return_info: bool,
 ) -> Any:
     """Make the call of one of the reductions."""
+    steps = _reduction(family, settings, sendbuf, recvbuf, communicator(comm), return_info)
+    return finish(steps)
+
+
+def _reduction(
+    family: Family,
+    settings: Settings,
+    sendbuf: Any,
+    recvbuf: Any,
+    transport: MpiTransport,
+    return_info: bool,
+) -> StepsTo[Any]:
     start = time.perf_counter()
-    transport = communicator(comm)
-    call, known = agreed(transport, lambda: family.make(settings, sendbuf, recvbuf, transport))
+    call, known = yield from agreed(
+        transport, lambda: family.make(settings, sendbuf, recvbuf, transport)
+    )
     s = call.signature
     carrier = choose_carrier(transport, s.options.transport, known)
     decision = decide(s, transport.rank, transport.size, transport.one_node, *known.ends)
@@ -92,7 +105,7 @@ def reduce_over(
         schedule, place = family.schedule(decision.plan.algorithm, call, transport, segment)
         codec = _codec(call, place, transport, decision.grid, carrier.direct)
         link = ReducingLink(carrier.messages(), codec)
-        traffic = run_schedule(transport, link, codec, schedule(link))
+        traffic = yield from run_schedule(transport, link, codec, schedule(link))
         place.finish()
     result = as_given(call.deliver(), recvbuf)
     if not return_info:

@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from zccl.algorithms.agreement import NO_RANGE, NO_TERMS, Agreed, Terms, agree
-from zccl.algorithms.primitives import Link, Steps, run
+from zccl.algorithms.primitives import Link, Steps, StepsTo, timed
 from zccl.algorithms.protocols import Codec
 from zccl.codecs.tiles import Grid
 from zccl.collectives.carriers import Carrier
@@ -80,7 +80,7 @@ def communicator(comm: MPI.Intracomm | None) -> MpiTransport:
     return transport_of(MPI.COMM_WORLD if comm is None else comm)
 
 
-def agreed(transport: MpiTransport, make: Callable[[], AnyCall]) -> tuple[AnyCall, Agreed]:
+def agreed(transport: MpiTransport, make: Callable[[], AnyCall]) -> StepsTo[tuple[AnyCall, Agreed]]:
     """Check the arguments on all ranks: the call, and what is known of all.
 
     Raises
@@ -101,19 +101,19 @@ def agreed(transport: MpiTransport, make: Callable[[], AnyCall]) -> tuple[AnyCal
         ends = call.value_ends()
     except Exception as error:
         fault = error
-    known = agree(transport.comm, terms, fault, ends, fact, on_device)
+    known = yield from agree(transport.comm, terms, fault, ends, fact, on_device)
     assert call is not None  # else there was a fault
     return call, known
 
 
-def done_by_all(transport: MpiTransport, work: Callable[[], None]) -> None:
+def done_by_all(transport: MpiTransport, work: Callable[[], None]) -> Steps:
     """Do something that may fail on one rank, and raise what it raised on all."""
     fault: Exception | None = None
     try:
         work()
     except Exception as error:
         fault = error
-    agree(transport.comm, NO_TERMS, fault)
+    yield from agree(transport.comm, NO_TERMS, fault)
 
 
 def as_given(result: Any, recvbuf: Any) -> Any:
@@ -139,7 +139,9 @@ def announce(transport: MpiTransport, plan: Plan, carrier: Carrier, terms: Terms
             _log.info("%s: carried by %s (%s)", a["collective"], carrier.name, carrier.reason)
 
 
-def run_schedule(transport: MpiTransport, link: Link, codec: Codec, steps: Steps) -> Traffic:
+def run_schedule(
+    transport: MpiTransport, link: Link, codec: Codec, steps: Steps
+) -> StepsTo[Traffic]:
     """Run one of zccl's own algorithms.
 
     Raises
@@ -147,9 +149,9 @@ def run_schedule(transport: MpiTransport, link: Link, codec: Codec, steps: Steps
     TransportError
         When it failed on any rank, on all ranks.
     """
-    waited = run(steps)
+    waited = yield from timed(steps)
     link.finish_codec()
-    agree(transport.comm, NO_TERMS, link.fault())
+    yield from agree(transport.comm, NO_TERMS, link.fault())
     return Traffic(link.sent_nbytes, link.plain_nbytes, codec.escapes, codec.seconds, waited)
 
 

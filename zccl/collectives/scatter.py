@@ -9,7 +9,7 @@ from typing import Any
 from mpi4py import MPI
 
 from zccl.algorithms.binomial import binomial_scatter
-from zccl.algorithms.primitives import Link, Steps
+from zccl.algorithms.primitives import Link, Steps, StepsTo, finish
 from zccl.arrays import given_array, given_room, is_on_device, overlap
 from zccl.collectives.arguments import check_counts, check_root, check_same_counts, rows_of
 from zccl.collectives.layout import Layout, shared_counts, shared_layout
@@ -28,6 +28,7 @@ from zccl.collectives.running import agreed, as_given, communicator
 from zccl.collectives.shares import Shares
 from zccl.options import Options
 from zccl.streams import on_callers_stream
+from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
 
@@ -53,11 +54,13 @@ def scatter(
 
     Parameters
     ----------
-    sendbuf : ndarray
-        At the root the array to share out: layout, byte order and dtype as for `allreduce`, and
-        bool. Without `sendcounts` its first axis is the number of ranks. Ignored elsewhere.
-    recvbuf : ndarray or MPI.IN_PLACE, optional
-        Filled with this rank's share and returned: same dtype and size, any layout. With
+    sendbuf : ndarray or device array
+        At the root the array to share out: on the host or a GPU, layout, byte order and dtype as
+        for `allreduce`, and bool. Without `sendcounts` its first axis is the number of ranks.
+        Ignored elsewhere.
+    recvbuf : ndarray, device array or MPI.IN_PLACE, optional
+        Filled with this rank's share and returned: same dtype and size, any layout, on the host or
+        a GPU, at the root where `sendbuf` is; None makes one of the kind of the root's array. With
         `MPI.IN_PLACE` the root leaves its own share where it is; what is returned there is a view
         of it where the array is contiguous and of native byte order, else a copy.
     sendcounts : sequence of int, optional
@@ -77,8 +80,9 @@ def scatter(
     algorithm : {"auto", "binomial", "native"}
         "native" is MPI's own collective, always exact. "auto" takes it where compression would not
         pay.
-    stream : None
-        For arrays on GPUs; must be None for host arrays.
+    stream : int, or a stream of CuPy, Numba or PyTorch, optional
+        For arrays on GPUs: where the work is ordered, CuPy's current stream by default. The result
+        is ready when the stream is. Must be None for host arrays.
     return_info : bool
         Whether to return how the call went, too.
     options : Options, optional
@@ -115,10 +119,23 @@ def scatter(
     >>> zccl.scatter(x, error_bound=1e-3, algorithm="binomial").shape
     (10, 20)
     """
-    start = time.perf_counter()
-    transport = communicator(comm)
-    size, rank = transport.size, transport.rank
     settings = Settings("scatter", error_bound, mode, algorithm, stream, options)
+    return finish(
+        _steps(settings, sendbuf, recvbuf, sendcounts, root, communicator(comm), return_info)
+    )
+
+
+def _steps(
+    settings: Settings,
+    sendbuf: Any,
+    recvbuf: Any,
+    sendcounts: Any,
+    root: int,
+    transport: MpiTransport,
+    return_info: bool,
+) -> StepsTo[Any]:
+    start = time.perf_counter()
+    size, rank = transport.size, transport.rank
     stays = recvbuf is MPI.IN_PLACE
     sent: Array | None = None
     counts: list[int] | None = None
@@ -142,11 +159,11 @@ def scatter(
         flat = float(sendcounts is not None)
         return Movement(found, Shares(sent, counts), sent.dtype, transport, where, flat)
 
-    call, known = agreed(transport, make)
+    call, known = yield from agreed(transport, make)
     top = check_root(root, size)
     layout = None if sent is None else Layout(sent.dtype, sent.shape, is_on_device(sent))
-    dtype, shape, on_device = shared_layout(transport.comm, layout, top)
-    shares = shared_counts(transport.comm, counts, top)
+    dtype, shape, on_device = yield from shared_layout(transport.comm, layout, top)
+    shares = yield from shared_counts(transport.comm, counts, top)
 
     def prepare() -> None:
         check_same_counts(sendcounts, shares, "sendcounts")
@@ -176,6 +193,6 @@ def scatter(
     share_nbytes = sum(shares) * dtype.itemsize // size
     others = (sum(shares) - shares[top]) * dtype.itemsize
     route = Route(schedule, native, others if rank == top else 0, by_nccl)
-    told = move(transport, call, known, dtype, share_nbytes, prepare, route, start)
+    told = yield from move(transport, call, known, dtype, share_nbytes, prepare, route, start)
     result = as_given(call.result, recvbuf)
     return (result, told) if return_info else result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 SPINS = 50  # some 20 microseconds: a small message between idle cores
 EAGER_SECONDS = 1e-3
@@ -26,3 +27,26 @@ def wait_until(done: Callable[[], bool]) -> None:
             os.sched_yield()
         else:
             time.sleep(NAP_SECONDS)
+
+
+class Waiting:
+    """A collective operation of MPI that was started.
+
+    Parameters
+    ----------
+    request : MPI.Request
+        The operation.
+    """
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: Any):
+        self._request = request
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return bool(self._request.Test())
+
+    def wait(self) -> None:
+        """Block until then."""
+        wait_until(self.done)
