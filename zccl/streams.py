@@ -8,6 +8,8 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+import numpy as np
+
 from zccl.device import device_array, is_device_array
 
 _ATTRIBUTES = ("ptr", "cuda_stream", "handle")  # CuPy, PyTorch, Numba
@@ -103,8 +105,10 @@ def on_callers_stream(call: _Call) -> _Call:
 
     @functools.wraps(call)
     def ordered(*args: Any, **keywords: Any) -> Any:
-        array = _first_on_device(args, keywords)
         stream = keywords.get("stream")
+        if stream is None and args and type(args[0]) is np.ndarray:  # calls are short, too
+            return call(*args, **keywords)
+        array = _first_on_device(args, keywords)
         if array is None and stream is None:
             return call(*args, **keywords)
         with contextlib.ExitStack() as stack:

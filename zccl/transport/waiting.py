@@ -49,4 +49,4 @@ class Waiting:
 
     def wait(self) -> None:
         """Block until then."""
-        wait_until(self.done)
+        wait_until(self._request.Test)
