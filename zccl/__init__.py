@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zccl.config import configure_logging
 
 if TYPE_CHECKING:
+    from zccl.binding import bind_gpu
     from zccl.collectives.allgather import allgather
     from zccl.collectives.allreduce import allreduce
     from zccl.collectives.alltoall import alltoall
@@ -51,6 +52,7 @@ _HOMES = {
     "allgather": "zccl.collectives.allgather",
     "alltoall": "zccl.collectives.alltoall",
     "bcast": "zccl.collectives.bcast",
+    "bind_gpu": "zccl.binding",
     "gather": "zccl.collectives.gather",
     "reduce": "zccl.collectives.reduce",
     "reduce_scatter": "zccl.collectives.reduce_scatter",
@@ -78,6 +80,7 @@ __all__ = [
     "allgather",
     "alltoall",
     "bcast",
+    "bind_gpu",
     "gather",
     "reduce",
     "reduce_scatter",

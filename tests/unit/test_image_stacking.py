@@ -1,5 +1,6 @@
 """The example examples/image_stacking.py, run by a launcher as a user would."""
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from unit import fake_cupy
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELD = ROOT / "tests/data/rtm_partial_images_f32.npy"
@@ -43,14 +45,14 @@ def images(tmp_path_factory):
     return path
 
 
-def run(images, output, *options, ranks=2):
+def run(images, output, *options, ranks=2, path=ROOT):
     """Run the example on a few ranks."""
     command = [*launcher(), "-n", str(ranks), sys.executable, ROOT / "examples/image_stacking.py"]
     command += ["--input", images, "--output", output, "--mute", "0", *options]
     return subprocess.run(
         [str(word) for word in command],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(path), "NUMBA_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -92,6 +94,23 @@ def test_more_ranks_than_images(images, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("gpus", "says"), [(None, "no GPU: cudaErrorNoDevice"), ("missing", "GPUs need CuPy")]
+)
+def test_without_gpu(images, tmp_path, gpus, says):
+    path = f"{fake_cupy.write(tmp_path, gpus=gpus)}:{ROOT}"
+    ran = run(images, tmp_path / "out", "--device", "cuda", path=path)
+    assert_one_line(ran, says)
+
+
+def assert_one_line(ran, says):
+    """Check for one clear line and exit code 2."""
+    lines = [line for line in ran.stderr.splitlines() if line.startswith("image_stacking: error:")]
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    assert len(lines) == 1 and says in lines[0], ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
     ("options", "says"),
     [
         (["--input", "nowhere.h5"], "nowhere.h5"),
@@ -105,16 +124,32 @@ def test_more_ranks_than_images(images, tmp_path):
         (["--error-bound", "small"], "--error-bound"),
         (["--mode", "relative"], "--mode"),
         (["--algorithm", "tree"], "--algorithm"),
-        (["--device", "cuda"], "--device"),
+        (["--device", "tpu"], "--device"),
         (["--colour", "red"], "--colour"),
         (["--output", "/dev/null/folder"], "/dev/null"),
     ],
     ids=lambda value: "-".join(value).replace("/", "_") if isinstance(value, list) else "",
 )
 def test_faults(images, tmp_path, options, says):
-    """One clear line and exit code 2."""
-    ran = run(images, tmp_path / "out", *options)
-    lines = [line for line in ran.stderr.splitlines() if line.startswith("image_stacking: error:")]
-    assert ran.returncode == 2, ran.stdout + ran.stderr
-    assert len(lines) == 1 and says in lines[0], ran.stderr
-    assert "Traceback" not in ran.stderr
+    assert_one_line(run(images, tmp_path / "out", *options), says)
+
+
+needs_gpu = pytest.mark.skipif(
+    shutil.which("nvidia-smi") is None or importlib.util.find_spec("cupy") is None,
+    reason="needs a GPU and CuPy",
+)
+
+
+@needs_gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling"])
+def test_same_bits_on_gpus(images, tmp_path, algorithm):
+    """Device arrays give what host arrays give, and a line tells what carried them."""
+    files = []
+    for device in ("cpu", "cuda"):
+        ran = run(images, tmp_path / device, "--device", device, "--algorithm", algorithm)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert ("carried by" in ran.stdout) == (device == "cuda")
+        with h5py.File(tmp_path / device / "stacked.h5") as file:
+            files.append([file[name][...].tobytes() for name in ("stack", "exact")])
+    assert files[0] == files[1]

