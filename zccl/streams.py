@@ -108,12 +108,11 @@ def on_callers_stream(call: _Call) -> _Call:
         stream = keywords.get("stream")
         if stream is None and args and type(args[0]) is np.ndarray:  # calls are short, too
             return call(*args, **keywords)
-        array = _first_on_device(args, keywords)
-        if array is None and stream is None:
-            return call(*args, **keywords)
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(Exception):
-                stack.enter_context(on_stream(array, stream))
+                array = _first_on_device(args, keywords)
+                if array is not None or stream is not None:
+                    stack.enter_context(on_stream(array, stream))
             return call(*args, **keywords)
 
     return ordered  # type: ignore[return-value]

@@ -377,3 +377,15 @@ def test_fewer_bytes_and_what_info_tells(name, algorithm):
     assert (SIZE == 1 and sent == 0) or name == "alltoall" or plain > 3 * sent > 0
     (_, info), _ = call(name, counts, rows(counts), algorithm="native", return_info=True)
     assert info.algorithm == "native" and info.error_bound == 0
+
+
+@pytest.mark.parametrize("algorithm", ["native", "binomial"])
+def test_replaced_root_of_any_layout(algorithm):
+    """`replace_root` keeps the root's values where its array is not a plain row, natively, too."""
+    x = np.arange(40, dtype="f4")
+    how = {"algorithm": algorithm, "options": zccl.Options(replace_root=True)}
+    for buf in (np.zeros(80, "f4")[::2], np.zeros(40, ">f4"), np.zeros(40, "f4")):
+        if RANK == 0:
+            buf[...] = x
+        got = zccl.bcast(buf, error_bound=0.25, **how)
+        assert_all(got is buf and (np.abs(buf - x) <= 0.25).all())

@@ -125,7 +125,7 @@ def agree(
 
 
 def _raise_fault(comm: MPI.Intracomm, rank: int, fault: Exception | None) -> Steps:
-    name, text = json.loads((yield from _broadcast(comm, [type(fault).__name__, str(fault)], rank)))
+    name, text = json.loads((yield from _broadcast(comm, [_class_name(fault), str(fault)], rank)))
     kind = next((k for k in _CLASSES.values() if fault is not None and type(fault) is k), None)
     if comm.rank == rank and fault is not None and kind is not None:
         raise fault
@@ -133,6 +133,11 @@ def _raise_fault(comm: MPI.Intracomm, rank: int, fault: Exception | None) -> Ste
     raise raised(
         f"rank {rank}: {text}" if name in _CLASSES else f"rank {rank}: {name}: {text}"
     ) from fault
+
+
+def _class_name(fault: Exception | None) -> str:
+    """Return the name of a fault's class; libraries have errors of memory of their own."""
+    return "MemoryError" if isinstance(fault, MemoryError) else type(fault).__name__
 
 
 def _raise_difference(comm: MPI.Intracomm, arguments: dict[str, str]) -> Steps:

@@ -163,7 +163,8 @@ def pack(messages: list[Bytes], memory: Memory) -> Bytes:
     memory.put_numbers(bundle[: 8 * len(sizes)], sizes)
     at = 8 * len(sizes)
     for message in messages:
-        bundle[at : at + message.nbytes] = message
+        if message.nbytes:
+            bundle[at : at + message.nbytes] = message
         at += -(-message.nbytes // 8) * 8
     return bundle
 

@@ -44,7 +44,10 @@ class DeviceMemory:
             return message
         if message.base.nbytes <= 2 * message.nbytes:
             return message
-        return message.copy()
+        try:
+            return message.copy()
+        except cupy.cuda.memory.OutOfMemoryError:
+            return message
 
     def numbers(self, row: DeviceArray) -> list[int]:
         """Read int64 numbers."""
@@ -169,6 +172,7 @@ class DeviceCoder:
 
     def finish(self) -> None:
         """Wait for the device, and raise StreamError where a decoded message was damaged."""
+        self._stream.synchronize()  # before anything is let go of
         while self._under_way:
             self._settle()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 
 import cupy
 import numpy as np
@@ -49,7 +50,7 @@ class _Workspace:
 
 
 @functools.lru_cache(64)
-def _workspace_of(device: int, stream: int) -> _Workspace:
+def _workspace_of(device: int, stream: int, thread: int) -> _Workspace:
     return _Workspace()
 
 
@@ -72,7 +73,7 @@ class DeviceTiles:
         self._stream = int(cupy.cuda.get_current_stream().ptr)
         self._dtype = np.dtype(dtype)
         self._rows = _rows_of(device, self._dtype)
-        self._workspace = _workspace_of(device, self._stream)
+        self._workspace = _workspace_of(device, self._stream, threading.get_ident())
 
     def finite_range(self, values: DeviceArray, fill: float) -> tuple[float, float]:
         """Return the smallest and largest finite value that is not `fill`; (inf, -inf) for none."""

@@ -41,6 +41,14 @@ def reduce_plain(op: Op, a: Array, b: Array) -> Array:
     return result
 
 
+def divide(row: Array, divisor: float) -> None:
+    """Divide a row of values in its place."""
+    if is_on_device(row):
+        row[...] = _divide(row, divisor)
+    else:
+        np.divide(row, divisor, out=row)
+
+
 def _divide(a: Array, divisor: float) -> Array:
     if not is_on_device(a):
         return _array(a / divisor)

@@ -146,9 +146,15 @@ def _steps(
 
     def native(send: Bytes | None, into: Bytes | None) -> None:
         transport.comm.Bcast(whole(send if transport.rank == top else into, dtype), top)
+        fill_root(send, into)
 
     def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
         nccl.bcast(send if transport.rank == top else into, top)
+        fill_root(send, into)
+
+    def fill_root(send: Bytes | None, into: Bytes | None) -> None:
+        if send is not None and into is not None:  # `replace_root`
+            into[...] = send
 
     nbytes = count * dtype.itemsize
     route = Route(schedule, native, nbytes if transport.rank == top else 0, by_nccl)

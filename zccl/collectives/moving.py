@@ -291,7 +291,7 @@ def move(
     def get_ready() -> None:
         prepare()
         if decision.plan.algorithm == "native":
-            ready["buffers"] = call.native_buffers()
+            ready["buffers"] = Buffers.of(*call.native_buffers(), carrier.collectives is None)
         else:
             threads = cpu_threads(transport.local_size)
             ready["codec"], ready["grid"] = call.codec(decision, dtype, threads, carrier.direct)
@@ -300,7 +300,7 @@ def move(
     announce(transport, decision.plan, carrier, s.terms)
     at = time.perf_counter()
     if decision.plan.algorithm == "native":
-        _native(route, carrier, *ready["buffers"])
+        _native(route, carrier, ready["buffers"])
         sent = route.native_nbytes
         traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
     else:
@@ -319,19 +319,43 @@ def move(
     return info(s.collective, decision, carrier, nbytes, traffic, start, at)
 
 
-def _native(route: Route, carrier: Carrier, send: Bytes | None, into: Bytes | None) -> None:
+class Buffers(NamedTuple):
+    """What to send and where to receive, as bytes, with pinned copies for MPI.
+
+    Attributes
+    ----------
+    send, into : row of uint8 or None
+        None for nothing.
+    given, taken : row of uint8 or None
+        Their copies in the host's memory; themselves where they are there.
+    """
+
+    send: Bytes | None
+    into: Bytes | None
+    given: Bytes | None
+    taken: Bytes | None
+
+    @classmethod
+    def of(cls, send: Bytes | None, into: Bytes | None, by_mpi: bool) -> Buffers:
+        """Return buffers with memory for the copies that MPI needs."""
+
+        def twin(row: Bytes | None) -> Bytes | None:
+            needs_one = by_mpi and row is not None and is_on_device(row)
+            return pinned_like(row) if needs_one else row
+
+        return cls(send, into, twin(send), twin(into))
+
+
+def _native(route: Route, carrier: Carrier, buffers: Buffers) -> None:
     """Run MPI's own collective, or NCCL's; device arrays reach MPI through pinned memory."""
+    send, into, given, taken = buffers
     if carrier.collectives is not None:
         route.nccl(carrier.collectives(), send, into)
         return
-    given = None if send is None or not is_on_device(send) else pinned_like(send)
-    taken = None if into is None or not is_on_device(into) else pinned_like(into)
-    if given is not None:
-        assert send is not None
+    if given is not None and given is not send:
         copy_to_host(send, given)
-    route.native(send if given is None else given, into if taken is None else taken)
-    if taken is not None:
-        assert into is not None
+    route.native(given, taken)
+    if taken is not None and taken is not into:
         copy_to_device(taken, into)
 
 

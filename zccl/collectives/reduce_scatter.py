@@ -163,7 +163,7 @@ def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> 
 def _nccl(nccl: Any, call: Reduction) -> None:
     s = call.signature
     assert s.shares is not None and call.target is not None
-    rows = call.source.size // max(sum(s.shares), 1)
+    rows = max(call.source.size // max(sum(s.shares), 1), 1)
     source = call.source.copy() if call.in_place else call.source
     for send, into in zip(np.split(source, rows), np.split(call.target, rows), strict=True):
         nccl.reduce_scatter(send, into, s.shares, s.op)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 from mpi4py import MPI
 
 from zccl import errorbound
@@ -16,10 +15,10 @@ from zccl.algorithms.protocols import ReducingCodec
 from zccl.arrays import is_on_device
 from zccl.codecs.coder import make_coder
 from zccl.codecs.places import Place, Row
-from zccl.codecs.plain import PlainReduction, reduce_plain
+from zccl.codecs.plain import PlainReduction, divide, reduce_plain
 from zccl.codecs.quantised import QuantisedCodec
 from zccl.codecs.tiles import Grid
-from zccl.collectives.carriers import Carrier, choose_carrier
+from zccl.collectives.carriers import Carrier, can_reduce, choose_carrier
 from zccl.collectives.reduction import HostTwin, Reduction, Settings, Signature
 from zccl.collectives.running import (
     NO_GRID,
@@ -29,6 +28,7 @@ from zccl.collectives.running import (
     announce,
     as_given,
     communicator,
+    done_by_all,
     info,
     run_schedule,
 )
@@ -95,38 +95,70 @@ def _reduction(
     carrier = choose_carrier(transport, s.options.transport, known)
     decision = decide(s, transport.rank, transport.size, transport.one_node, *known.ends)
     announce(transport, decision.plan, carrier, s.terms)
+    native = decision.plan.algorithm == "native"
+    tools = Tools()
+
+    def get_ready() -> None:
+        if native:
+            tools.twin = call.on_host() if call.on_device and not by_nccl(call, carrier) else None
+        else:
+            segment = segment_size(s.options.segment_nbytes, known.device)
+            tools.schedule, tools.place = family.schedule(
+                decision.plan.algorithm, call, transport, segment
+            )
+            tools.codec = _codec(call, tools.place, transport, decision.grid, carrier.direct)
+
+    if known.device:  # on one rank memory or kernels may be missing
+        yield from done_by_all(transport, get_ready)
+    else:
+        get_ready()
     at = time.perf_counter()
-    if decision.plan.algorithm == "native":
-        _native(family, transport, call, carrier)
+    if native:
+        _native(family, transport, call, carrier, tools.twin)
         sent = round(s.nbytes * family.native_share(transport.size))
         traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
     else:
-        segment = segment_size(s.options.segment_nbytes, known.device)
-        schedule, place = family.schedule(decision.plan.algorithm, call, transport, segment)
-        codec = _codec(call, place, transport, decision.grid, carrier.direct)
-        link = ReducingLink(carrier.messages(), codec)
-        traffic = yield from run_schedule(transport, link, codec, schedule(link))
-        place.finish()
+        link = ReducingLink(carrier.messages(), tools.codec)
+        traffic = yield from run_schedule(transport, link, tools.codec, tools.schedule(link))
+        tools.place.finish()
     result = as_given(call.deliver(), recvbuf)
     if not return_info:
         return result
     return result, info(settings.collective, decision, carrier, s.nbytes, traffic, start, at)
 
 
-def _native(family: Family, transport: MpiTransport, call: Reduction, carrier: Carrier) -> None:
+class Tools:
+    """What a call works with, made before data moves: `twin`, or the other three."""
+
+    twin: HostTwin | None
+    schedule: Callable[[ReducingLink], Steps]
+    place: Place
+    codec: ReducingCodec
+
+
+def by_nccl(call: Reduction, carrier: Carrier) -> bool:
+    """Whether NCCL's collective takes the place of MPI's."""
+    s = call.signature
+    return carrier.collectives is not None and can_reduce(s.op, s.dtype)
+
+
+def _native(
+    family: Family,
+    transport: MpiTransport,
+    call: Reduction,
+    carrier: Carrier,
+    twin: HostTwin | None,
+) -> None:
     """Run MPI's own collective, or NCCL's."""
     s = call.signature
-    nccl = None if carrier.collectives is None else carrier.collectives()
-    if nccl is not None and nccl.reduces(s.op, s.dtype):
-        family.nccl(nccl, call)
-    elif call.on_device:
-        twin = call.on_host()
-        family.native(transport, twin, s.mpi_op)
-        twin.deliver()
+    if carrier.collectives is not None and by_nccl(call, carrier):
+        family.nccl(carrier.collectives(), call)
     else:
-        family.native(transport, call, s.mpi_op)
+        family.native(transport, twin or call, s.mpi_op)
+        if twin is not None:
+            twin.deliver()
     if s.op is Op.AVG and call.target is not None:
-        np.divide(call.target, transport.size, out=call.target)
+        divide(call.target, float(transport.size))
 
 
 @functools.lru_cache(1024)

@@ -50,8 +50,10 @@ class DeviceTransports:
         self._mpi_device: Way | None = None
         self._collectives: Any = None
         self._messages: Any = None
-        warn_of_sharing(self._places, transport.rank)
-        self._warn_of_binding()
+        # Where warnings are errors, one rank alone would leave the others waiting.
+        with contextlib.suppress(Warning):
+            warn_of_sharing(self._places, transport.rank)
+            self._warn_of_binding()
 
     def _warn_of_binding(self) -> None:
         if len(os.sched_getaffinity(0)) == 1 and (os.cpu_count() or 1) > 1:
@@ -135,23 +137,32 @@ class _Child:
     """A process that tries something."""
 
     def __init__(self, arguments: list[str]):
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(_OF_LAUNCHERS)}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "zccl.transport.probe", *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=clean,
-        )  # fmt: skip
+        strange = (*_OF_LAUNCHERS, "NCCL_DEBUG")  # which lets NCCL write among the answers
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(strange)}
+        self._fault = ""
+        self._process: subprocess.Popen[str] | None = None
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "zccl.transport.probe", *arguments],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                text=True, env=clean,
+            )  # fmt: skip
+        except OSError as error:
+            self._fault = f"cannot start a process: {error}"
         self._until = time.monotonic() + PROBE_SECONDS
 
     def __enter__(self) -> _Child:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
 
     def tell(self, line: str) -> None:
         """Write a line to it."""
+        if self._process is None:
+            return
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.write(line + "\n")
@@ -159,6 +170,8 @@ class _Child:
 
     def line(self) -> str:
         """Return the next line that it prints; empty when it ends or takes too long."""
+        if self._process is None:
+            return self._fault
         out = self._process.stdout
         assert out is not None
         ready, _, _ = select.select([out], [], [], max(self._until - time.monotonic(), 0))

@@ -91,16 +91,29 @@ class MpiTransport:
         return self._tag
 
     def device_transports(self) -> Any:
-        """Return what can carry device arrays, a `DeviceTransports`; collective on first use."""
-        if self._device_transports is None:
-            from zccl.transport.devices import DeviceTransports
+        """Return what can carry device arrays, a `DeviceTransports`; collective on first use.
 
-            self._device_transports = DeviceTransports(self)
+        A text, why not, where some rank has no GPU or no CuPy.
+        """
+        if self._device_transports is None:
+            self._device_transports = self._find_device_transports()
         return self._device_transports
+
+    def _find_device_transports(self) -> Any:
+        fault = ""
+        try:
+            from zccl.transport.devices import DeviceTransports
+            from zccl.transport.gpus import current_place
+
+            current_place()
+        except Exception as error:
+            fault = f"rank {self.rank}: {type(error).__name__}: {error}"
+        faults = [text for text in self.comm.allgather(fault) if text]
+        return faults[0] if faults else DeviceTransports(self)
 
     def free_device_transports(self) -> None:
         """Give back what carries device arrays; collective."""
-        if self._device_transports is not None:
+        if self._device_transports is not None and not isinstance(self._device_transports, str):
             self._device_transports.free()
 
     def isend(self, message: Bytes, dest: int, tag: int) -> Pending:

@@ -73,10 +73,6 @@ class NcclCollectives:
         """Give the communicator back."""
         self._comm.destroy()
 
-    def reduces(self, op: Any, dtype: np.dtype) -> bool:
-        """Whether NCCL has this reduction."""
-        return isinstance(op, Op) and dtype.name in _TYPES
-
     def allreduce(self, send: Any, into: Any, op: Op) -> None:
         """Reduce rows."""
         if send.size:
@@ -173,6 +169,10 @@ class Pending:
                 self.finished = True
         return self.finished
 
+    def requested(self) -> bool:
+        """Whether its sender has asked for it, or its receiver has granted it."""
+        return self.request is not None and bool(self.request.Test())
+
     def wait(self) -> None:
         """Block until it has arrived, or left its buffer."""
         wait_until(self.done)
@@ -245,7 +245,10 @@ class NcclTransport:
         """Do what can be done without waiting."""
         while self._sends and self._send_first():
             self._sends.popleft()
-        self._receives = [waiting for waiting in self._receives if not self._grant(*waiting)]
+        for waiting in list(self._receives):
+            if waiting[0].requested():
+                self._receives.remove(waiting)
+                self._grant(*waiting)
         self._told = [word for word in self._told if not word[0].Test()]
 
     def _send_first(self) -> bool:
@@ -257,26 +260,22 @@ class NcclTransport:
                 pending.finished = True
                 return True
             pending.request = self._grants.Irecv(np.empty(1, np.uint8), dest, tag)
-        if not pending.request.Test():
+        if not pending.requested():
             return False
         channel = self._channels[self.rank, dest]
         self._transfer(channel.send, self._out, pending, 1)
         return True
 
-    def _grant(self, pending: Pending, source: int, tag: int) -> bool:
-        """Grant a request that has come; returns whether the transfer has started."""
-        assert pending.request is not None
-        if not pending.request.Test():
-            return False
+    def _grant(self, pending: Pending, source: int, tag: int) -> None:
+        """Grant a request that has come, and start the transfer."""
         if not pending.nbytes[0]:
             pending.finished = True
-            return True
+            return
         if not 0 < pending.nbytes[0] <= pending.buffer.size:
             raise TransportError(f"rank {source} wants to send more than the worst case")
         go = np.zeros(1, np.uint8)
         self._told.append((self._grants.Isend(go, source, tag), go))
         self._transfer(self._channels[source, self.rank].recv, self._in, pending, 0)
-        return True
 
     def _transfer(
         self, start: Callable[..., None], stream: Any, pending: Pending, peer: int
