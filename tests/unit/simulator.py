@@ -40,7 +40,8 @@ class Pending:
         self.buffer = buffer
         self.nbytes = buffer.nbytes if sends else None
         self.finished = False
-        self.waiting = None  # the task that waits for it
+        self.task = None  # the one whose steps have started it
+        self.waits = False  # whether that waits for it now
 
     def done(self):
         return self.finished
@@ -107,6 +108,7 @@ class Task:
     def __init__(self, rank, name, steps):
         self.rank, self.name, self.steps = rank, name, steps
         self.pending = None
+        self.open = 0  # messages that have not left or arrived
         self.finished = False
 
 
@@ -131,6 +133,7 @@ class Simulator:
         self.sent_nbytes = defaultdict(int)  # of a rank with a tag
         self.most_open = 0
         self._tasks = []
+        self._current = None
         self._channels = defaultdict(_Channel)
         self._next = []  # (weight, what, its argument): what could happen now
         # For FIFO.
@@ -187,48 +190,55 @@ class Simulator:
         self._next.append((self._haste[task.rank], self._step, task))
 
     def _step(self, task):
+        self._current = task
         try:
             pending = task.pending = next(task.steps)
         except StopIteration:
+            assert not task.open, f"rank {task.rank}, {task.name}: ended before its messages"
             task.finished = True
             task.pending = None
             return
-        assert pending.rank == task.rank
+        assert pending.task is task
         if pending.finished:
             self._ready(task)
         else:
-            assert pending.waiting is None
-            pending.waiting = task
+            pending.waits = True
 
     def _finish(self, reference, what):
         pending = reference()
         assert pending is not None, f"the buffer of {what} was let go of while it was under way"
         assert not pending.finished
         pending.finished = True
-        if pending.waiting is not None:
-            self._ready(pending.waiting)
-            pending.waiting = None
+        pending.task.open -= 1
+        if pending.waits:
+            self._ready(pending.task)
         return pending
 
     # Messages.
 
     def send(self, pending):
         assert 0 <= pending.peer < self.size and pending.peer != pending.rank
+        pending.task = self._current
         letter = _Letter(pending)
         self.sent_nbytes[letter.source, letter.tag] += len(letter.content)
         if self.semantics is Semantics.FIFO:
             queue = self._queues[letter.source]
             queue.append(letter)
+            pending.task.open += 1
             if len(queue) == 1:
                 self._later(self._offer, letter, letter.source)
             return pending
         if self.semantics is Semantics.EAGER:
             pending.finished = True
+        else:
+            pending.task.open += 1
         self._put(letter)
         return pending
 
     def receive(self, pending):
         assert 0 <= pending.peer < self.size and pending.peer != pending.rank
+        pending.task = self._current
+        pending.task.open += 1
         key = pending.peer, pending.rank, pending.tag
         channel = self._channels[key]
         channel.open += 1

@@ -42,7 +42,7 @@ SEGMENT_NBYTES = 16  # two tiles
 BUNDLE_NBYTES = 40
 DTYPE = np.dtype(np.int16)
 UNTOUCHED = -1
-SIZES = [*range(1, 18), 24, 31, 33, 48, 64]
+SIZES = [*range(1, 18), 24, 33, 47, 64]
 AHEAD = (1, 4)
 
 
@@ -82,8 +82,9 @@ class Draw:
     def __init__(self, size, root, seed, length, in_place=False):
         self.size, self.root, self.in_place = size, root, in_place
         self._random = np.random.default_rng(seed)
-        most = 5.0 if size < 9 else 2.5 if size < 18 else 1.2
-        self._tiles = {"short": 0.6, "long": most, "huge": 60.0}[length]  # of a rank
+        most = 5.0 if size < 9 else 2.5 if size < 18 else 1.2 if size < 40 else 0.8
+        few = min(most / 2, 0.6)
+        self._tiles = {"short": few, "long": most, "huge": 60.0}[length]  # of a rank
         self.flag = bool(self._random.integers(2))
 
     def count(self):
@@ -318,7 +319,7 @@ def simulated(size, name):
     roots = sorted({0, size // 2, size - 1}) if name[0] in ROOTED else [0]
     if size < 6:
         return [(*kind, root) for kind in kinds for root in roots]
-    step = 1 if size < 10 else 2 if size < 14 else 3 if size < 18 else 5 if size < 40 else 7
+    step = 2 if size < 10 else 3 if size < 14 else 5 if size < 40 else 7
     picked = kinds[size % step :: step]
     return [(*kind, roots[(size + k + k // 3) % len(roots)]) for k, kind in enumerate(picked)]
 
@@ -401,7 +402,7 @@ def crowds(draw, kinds):
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(crowds([Semantics.EAGER, Semantics.RENDEZVOUS]))
 def test_operations_at_once(crowd):
     crowd.run(at_once)
@@ -416,14 +417,14 @@ def test_operations_one_by_one(crowd):
 
 @pytest.mark.xfail(raises=Deadlock, strict=True, reason="operations at once share a sender's queue")
 def test_operations_at_once_that_share_a_queue():
-    """What a rank offers first may be of an operation whose receiver waits for another rank.
+    """What a rank offers first may be of an operation whose receiver waits for another message.
 
-    That one's first message may then be of the other operation. Over such a transport a rank must
-    run its operations one by one, or give each a queue of its own.
+    That one may be behind a message of the other operation. Over such a transport a rank must run
+    its operations one by one.
     """
-    for seed in range(200):
-        names = [("reduce", "binomial"), ("gather", "binomial")]
-        Crowd(3, names, [0, 0], Semantics.FIFO, 1, "long", seed).run(at_once)
+    for seed in range(100):
+        names = [("allreduce", "recursive_doubling")] * 2
+        Crowd(2, names, [0, 0], Semantics.FIFO, 1, "long", seed).run(at_once)
 
 
 class Broken(Exception):
@@ -449,7 +450,7 @@ def count_calls(codec, fails):
     return calls
 
 
-@settings(max_examples=300)
+@settings(max_examples=250)
 @given(
     name=st.sampled_from(NAMES),
     size=st.integers(2, 6) | st.integers(2, 17),
