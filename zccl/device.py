@@ -113,11 +113,9 @@ def copy_to_host(row: DeviceArray, out: np.ndarray) -> None:
 
 def copy_to_device(row: np.ndarray, out: DeviceArray) -> None:
     """Copy a row on CuPy's current stream, and wait for that."""
-    import cupy
-
     if row.size:
         out.set(row)
-        cupy.cuda.get_current_stream().synchronize()
+        synchronize()
 
 
 def synchronize() -> None:

@@ -83,14 +83,8 @@ _BUFFERS = ("sendbuf", "recvbuf", "buf")
 
 
 def _first_on_device(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    for given in args[:2]:
-        if given is not None and is_device_array(given):
-            return given
-    for name in _BUFFERS:
-        given = keywords.get(name)
-        if given is not None and is_device_array(given):
-            return given
-    return None
+    buffers = (*args[:2], *map(keywords.get, _BUFFERS))
+    return next((b for b in buffers if b is not None and is_device_array(b)), None)
 
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])

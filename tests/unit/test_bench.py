@@ -366,7 +366,7 @@ class TestBenchGpu:
     """scripts/bench-gpu.sh, without a GPU."""
 
     def run(self, tmp_path, *words, gpus=0, **variables):
-        listing = "exit 9" if not gpus else f"seq {gpus}"
+        listing = "exit 9" if not gpus else f"seq -f 'GPU %g' {gpus}"
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{listing}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
         path = f"{tmp_path}:{os.environ['PATH']}"

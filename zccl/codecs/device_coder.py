@@ -13,6 +13,7 @@ import cupy
 import numpy as np
 
 from zccl import pool
+from zccl.arrays import empty
 from zccl.codecs.device_tiles import DeviceTiles
 from zccl.codecs.host_coder import Coded, check_length, max_nbytes
 from zccl.codecs.tiles import Body, Grid, tile_count
@@ -33,10 +34,7 @@ class DeviceMemory:
 
     def take(self, nbytes: int) -> DeviceArray:
         """Return uninitialised memory of so many bytes."""
-        try:
-            return cupy.empty(nbytes, np.uint8)
-        except cupy.cuda.memory.OutOfMemoryError as error:
-            raise MemoryError(str(error)) from error
+        return empty(nbytes, np.dtype(np.uint8), device=True)
 
     def fitted(self, message: DeviceArray) -> DeviceArray:
         """Return a message that will be kept for a while, in memory of its own size."""

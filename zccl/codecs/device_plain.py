@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cupy
 
+from zccl.codecs.device_tiles import rows_of
 from zccl.device import DeviceArray
 from zccl.kernels.cuda.rows import Rows
 from zccl.ops import Op
@@ -36,4 +37,5 @@ def _run(op: int, a: DeviceArray, b: DeviceArray, divisor: float, out: DeviceArr
     if not a.size:
         return
     stream = int(cupy.cuda.get_current_stream().ptr)
-    Rows(a.dtype).plain(op, a.data.ptr, b.data.ptr, a.size, divisor, out.data.ptr)(stream)
+    kernels = rows_of(cupy.cuda.runtime.getDevice(), a.dtype)
+    kernels.plain(op, a.data.ptr, b.data.ptr, a.size, divisor, out.data.ptr)(stream)

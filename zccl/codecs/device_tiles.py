@@ -55,7 +55,8 @@ def _workspace_of(device: int, stream: int, thread: int) -> _Workspace:
 
 
 @functools.lru_cache(64)
-def _rows_of(device: int, dtype: np.dtype) -> Rows:
+def rows_of(device: int, dtype: np.dtype) -> Rows:
+    """Return the kernels for a value type on a device, which is the current one."""
     return Rows(dtype)
 
 
@@ -72,7 +73,7 @@ class DeviceTiles:
         device = cupy.cuda.runtime.getDevice()
         self._stream = int(cupy.cuda.get_current_stream().ptr)
         self._dtype = np.dtype(dtype)
-        self._rows = _rows_of(device, self._dtype)
+        self._rows = rows_of(device, self._dtype)
         self._workspace = _workspace_of(device, self._stream, threading.get_ident())
 
     def finite_range(self, values: DeviceArray, fill: float) -> tuple[float, float]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from zccl.algorithms.agreement import Agreed
 from zccl.algorithms.protocols import Transport
 from zccl.errors import TransportError
-from zccl.ops import Op
 from zccl.transport.mpi import MpiTransport
 
 
@@ -36,14 +33,6 @@ class Carrier(NamedTuple):
     messages: Callable[[], Transport]
     direct: bool = False
     collectives: Callable[[], Any] | None = None
-
-
-_NCCL_DTYPES = "int8 uint8 int32 uint32 int64 uint64 float16 float32 float64".split()
-
-
-def can_reduce(op: Any, dtype: np.dtype) -> bool:
-    """Whether NCCL has this reduction."""
-    return isinstance(op, Op) and dtype.name in _NCCL_DTYPES
 
 
 def choose_carrier(transport: MpiTransport, wanted: str, known: Agreed) -> Carrier:
@@ -81,10 +70,6 @@ def choose_carrier(transport: MpiTransport, wanted: str, known: Agreed) -> Carri
     if transport.size == 1 and wanted == "auto":
         return Carrier("mpi-staged", "a single rank sends nothing", by_mpi)
     ways = transport.device_transports()
-    if isinstance(ways, str):
-        if wanted == "auto":
-            return Carrier("mpi-staged", f"no NCCL: {ways}", by_mpi)
-        raise TransportError(f"transport: {wanted!r} was asked for but cannot be used: {ways}")
     if wanted == "mpi-device":
         works, reason = ways.mpi_device()
         if works:

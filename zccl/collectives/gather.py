@@ -27,6 +27,7 @@ from zccl.collectives.moving import (
     Movement,
     Route,
     Settings,
+    alone,
     counted,
     in_bytes,
     move,
@@ -193,7 +194,7 @@ def _steps(
 
     def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
         nccl.exchange(
-            send, in_bytes([shares[rank] if k == top else 0 for k in range(size)], dtype),
+            send, in_bytes(alone(top, shares[rank], size), dtype),
             into, in_bytes(shares if rank == top else [0] * size, dtype),
         )  # fmt: skip
 

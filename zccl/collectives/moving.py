@@ -286,25 +286,22 @@ def move(
     s = call.signature
     carrier = choose_carrier(transport, s.options.transport, known)
     decision = _decide(s, transport, known.ends, dtype, share_nbytes)
-    ready: dict[str, Any] = {}
 
-    def get_ready() -> None:
+    def get_ready() -> Buffers | tuple[Codec, Grid]:
         prepare()
         if decision.plan.algorithm == "native":
-            ready["buffers"] = Buffers.of(*call.native_buffers(), carrier.collectives is None)
-        else:
-            threads = cpu_threads(transport.local_size)
-            ready["codec"], ready["grid"] = call.codec(decision, dtype, threads, carrier.direct)
+            return Buffers.of(*call.native_buffers(), carrier.collectives is None)
+        return call.codec(decision, dtype, cpu_threads(transport.local_size), carrier.direct)
 
-    yield from done_by_all(transport, get_ready)
+    ready = yield from done_by_all(transport, get_ready)
     announce(transport, decision.plan, carrier, s.terms)
     at = time.perf_counter()
-    if decision.plan.algorithm == "native":
-        _native(route, carrier, ready["buffers"])
+    if isinstance(ready, Buffers):
+        _native(route, carrier, ready)
         sent = route.native_nbytes
         traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
     else:
-        codec = ready["codec"]
+        codec, grid = ready
         link = Link(carrier.messages(), codec)
         cutter = Cutter(
             components(dtype) if decision.grid.step else 1, codec.itemsize,
@@ -312,7 +309,7 @@ def move(
         )  # fmt: skip
         steps = route.schedule(decision.plan.algorithm, link, cutter)
         traffic = yield from run_schedule(transport, link, codec, steps)
-        decision = decision._replace(grid=ready["grid"])
+        decision = decision._replace(grid=grid)
     if call.target is not None:
         call.target.deliver()
     nbytes = 0 if call.source is None else call.source.nbytes
@@ -397,6 +394,11 @@ def whole(buffer: Bytes | None, dtype: np.dtype) -> Any:
 def counted(buffer: Bytes | None, counts: list[int], dtype: np.dtype) -> Any:
     """Return a message of shares of so many elements, as MPI's calls with counts take it."""
     return None if buffer is None else [buffer, counts, _TYPES[dtype.itemsize]]
+
+
+def alone(rank: int, count: int, size: int) -> list[int]:
+    """Return counts of which one rank has all."""
+    return [count if k == rank else 0 for k in range(size)]
 
 
 def in_bytes(counts: list[int], dtype: np.dtype) -> list[int]:

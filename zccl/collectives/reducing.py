@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from zccl import errorbound
+from zccl.algorithms.agreement import Agreed
 from zccl.algorithms.primitives import ReducingLink, Steps, StepsTo, finish
 from zccl.algorithms.protocols import ReducingCodec
 from zccl.arrays import is_on_device
@@ -18,11 +19,12 @@ from zccl.codecs.places import Place, Row
 from zccl.codecs.plain import PlainReduction, divide, reduce_plain
 from zccl.codecs.quantised import QuantisedCodec
 from zccl.codecs.tiles import Grid
-from zccl.collectives.carriers import Carrier, can_reduce, choose_carrier
+from zccl.collectives.carriers import Carrier, choose_carrier
 from zccl.collectives.reduction import HostTwin, Reduction, Settings, Signature
 from zccl.collectives.running import (
     NO_GRID,
     Decision,
+    Made,
     Traffic,
     agreed,
     announce,
@@ -95,70 +97,68 @@ def _reduction(
     carrier = choose_carrier(transport, s.options.transport, known)
     decision = decide(s, transport.rank, transport.size, transport.one_node, *known.ends)
     announce(transport, decision.plan, carrier, s.terms)
-    native = decision.plan.algorithm == "native"
-    tools = Tools()
-
-    def get_ready() -> None:
-        if native:
-            tools.twin = call.on_host() if call.on_device and not by_nccl(call, carrier) else None
-        else:
-            segment = segment_size(s.options.segment_nbytes, known.device)
-            tools.schedule, tools.place = family.schedule(
-                decision.plan.algorithm, call, transport, segment
-            )
-            tools.codec = _codec(call, tools.place, transport, decision.grid, carrier.direct)
-
-    if known.device:  # on one rank memory or kernels may be missing
-        yield from done_by_all(transport, get_ready)
-    else:
-        get_ready()
     at = time.perf_counter()
-    if native:
-        _native(family, transport, call, carrier, tools.twin)
+    if decision.plan.algorithm == "native":
+        yield from _native(family, transport, call, carrier, known)
         sent = round(s.nbytes * family.native_share(transport.size))
         traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
     else:
-        link = ReducingLink(carrier.messages(), tools.codec)
-        traffic = yield from run_schedule(transport, link, tools.codec, tools.schedule(link))
-        tools.place.finish()
+        traffic = yield from _own(family, transport, call, carrier, known, decision)
     result = as_given(call.deliver(), recvbuf)
     if not return_info:
         return result
     return result, info(settings.collective, decision, carrier, s.nbytes, traffic, start, at)
 
 
-class Tools:
-    """What a call works with, made before data moves: `twin`, or the other three."""
-
-    twin: HostTwin | None
-    schedule: Callable[[ReducingLink], Steps]
-    place: Place
-    codec: ReducingCodec
-
-
-def by_nccl(call: Reduction, carrier: Carrier) -> bool:
-    """Whether NCCL's collective takes the place of MPI's."""
-    s = call.signature
-    return carrier.collectives is not None and can_reduce(s.op, s.dtype)
-
-
 def _native(
-    family: Family,
-    transport: MpiTransport,
-    call: Reduction,
-    carrier: Carrier,
-    twin: HostTwin | None,
-) -> None:
+    family: Family, transport: MpiTransport, call: Reduction, carrier: Carrier, known: Agreed
+) -> Steps:
     """Run MPI's own collective, or NCCL's."""
     s = call.signature
-    if carrier.collectives is not None and by_nccl(call, carrier):
+    if carrier.collectives is not None and _nccl_can(s):
         family.nccl(carrier.collectives(), call)
     else:
+        twin = yield from _made(
+            transport, known, lambda: call.on_host() if call.on_device else None
+        )
         family.native(transport, twin or call, s.mpi_op)
         if twin is not None:
             twin.deliver()
     if s.op is Op.AVG and call.target is not None:
         divide(call.target, float(transport.size))
+
+
+def _nccl_can(s: Signature) -> bool:
+    from zccl.transport.nccl import can_reduce  # there where NCCL is
+
+    return can_reduce(s.op, s.dtype)
+
+
+def _own(
+    family: Family,
+    transport: MpiTransport,
+    call: Reduction,
+    carrier: Carrier,
+    known: Agreed,
+    decision: Decision,
+) -> StepsTo[Traffic]:
+    """Run one of zccl's own algorithms."""
+    segment = segment_size(call.signature.options.segment_nbytes, known.device)
+    schedule, place = family.schedule(decision.plan.algorithm, call, transport, segment)
+    codec = yield from _made(
+        transport, known, lambda: _codec(call, place, transport, decision.grid, carrier.direct)
+    )
+    link = ReducingLink(carrier.messages(), codec)
+    traffic = yield from run_schedule(transport, link, codec, schedule(link))
+    place.finish()
+    return traffic
+
+
+def _made(transport: MpiTransport, known: Agreed, make: Callable[[], Made]) -> StepsTo[Made]:
+    """Return what `make` makes, which may fail on one rank where memory of GPUs is asked for."""
+    if known.device:
+        return (yield from done_by_all(transport, make))
+    return make()
 
 
 @functools.lru_cache(1024)

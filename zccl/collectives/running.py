@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -73,6 +73,7 @@ class Call(Protocol):
 
 
 AnyCall = TypeVar("AnyCall", bound=Call)
+Made = TypeVar("Made")
 
 
 def communicator(comm: MPI.Intracomm | None) -> MpiTransport:
@@ -106,14 +107,16 @@ def agreed(transport: MpiTransport, make: Callable[[], AnyCall]) -> StepsTo[tupl
     return call, known
 
 
-def done_by_all(transport: MpiTransport, work: Callable[[], None]) -> Steps:
-    """Do something that may fail on one rank, and raise what it raised on all."""
+def done_by_all(transport: MpiTransport, work: Callable[[], Made]) -> StepsTo[Made]:
+    """Return what something gives that may fail on one rank; raise what it raised on all."""
+    made: Made | None = None
     fault: Exception | None = None
     try:
-        work()
+        made = work()
     except Exception as error:
         fault = error
     yield from agree(transport.comm, NO_TERMS, fault)
+    return cast(Made, made)  # else there was a fault
 
 
 def as_given(result: Any, recvbuf: Any) -> Any:

@@ -18,6 +18,7 @@ from zccl.collectives.moving import (
     Movement,
     Route,
     Settings,
+    alone,
     counted,
     in_bytes,
     move,
@@ -187,7 +188,7 @@ def _steps(
     def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
         nccl.exchange(
             send, in_bytes(shares if rank == top else [0] * size, dtype),
-            into, in_bytes([shares[rank] if k == top else 0 for k in range(size)], dtype),
+            into, in_bytes(alone(top, shares[rank], size), dtype),
         )  # fmt: skip
 
     share_nbytes = sum(shares) * dtype.itemsize // size

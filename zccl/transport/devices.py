@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 
-from zccl.transport.gpus import Place, current_place, warn_of_sharing
+from zccl.transport.gpus import Place, warn_of_sharing
 from zccl.transport.mpi import MpiTransport
+from zccl.transport.ways import Way
 
 PROBE_SECONDS = 60
 NCCL_RANKS = 16  # more would open very many channels before the first message
@@ -27,13 +28,6 @@ _OF_LAUNCHERS = (
 )  # fmt: skip
 
 
-class Way(NamedTuple):
-    """Whether something works, and the reason."""
-
-    works: bool
-    reason: str
-
-
 class DeviceTransports:
     """What can carry device arrays of a communicator; made and asked by all ranks together.
 
@@ -41,11 +35,13 @@ class DeviceTransports:
     ----------
     transport : MpiTransport
         Of the communicator.
+    place : Place
+        Of this rank.
     """
 
-    def __init__(self, transport: MpiTransport):
+    def __init__(self, transport: MpiTransport, place: Place):
         self._transport = transport
-        self._places = transport.comm.allgather(current_place())
+        self._places = transport.comm.allgather(place)
         self._device = int(cupy.cuda.runtime.getDevice())
         self._mpi_device: Way | None = None
         self._collectives: Any = None

@@ -11,6 +11,7 @@ from zccl.config import launched_ranks
 from zccl.device import synchronize
 from zccl.errors import TransportError
 from zccl.transport.waiting import wait_until
+from zccl.transport.ways import NoDeviceTransports
 from zccl.typing import Bytes
 
 _NOTHING = np.empty(0, np.uint8)
@@ -93,7 +94,7 @@ class MpiTransport:
     def device_transports(self) -> Any:
         """Return what can carry device arrays, a `DeviceTransports`; collective on first use.
 
-        A text, why not, where some rank has no GPU or no CuPy.
+        A `NoDeviceTransports` where some rank has no GPU or no CuPy.
         """
         if self._device_transports is None:
             self._device_transports = self._find_device_transports()
@@ -105,15 +106,15 @@ class MpiTransport:
             from zccl.transport.devices import DeviceTransports
             from zccl.transport.gpus import current_place
 
-            current_place()
+            place = current_place()
         except Exception as error:
             fault = f"rank {self.rank}: {type(error).__name__}: {error}"
         faults = [text for text in self.comm.allgather(fault) if text]
-        return faults[0] if faults else DeviceTransports(self)
+        return NoDeviceTransports(faults[0]) if faults else DeviceTransports(self, place)
 
     def free_device_transports(self) -> None:
         """Give back what carries device arrays; collective."""
-        if self._device_transports is not None and not isinstance(self._device_transports, str):
+        if self._device_transports is not None:
             self._device_transports.free()
 
     def isend(self, message: Bytes, dest: int, tag: int) -> Pending:

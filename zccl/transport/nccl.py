@@ -45,6 +45,11 @@ _OPS = {
 }
 
 
+def can_reduce(op: Any, dtype: np.dtype) -> bool:
+    """Whether NCCL has this reduction."""
+    return isinstance(op, Op) and dtype.name in _TYPES
+
+
 def _connect(transport: MpiTransport, ranks: tuple[int, ...]) -> Any:
     """Return NCCL's communicator of some ranks; they all call this, the others do not."""
     first, *others = ranks
