@@ -61,11 +61,48 @@ def device_values(array: DeviceArray) -> DeviceArray:
     """Return the row of values of a floating array, C order; a view where possible."""
     import cupy
 
-    dtype = value_dtype(array.dtype)
-    if array.dtype.kind != "c":
-        return array.ravel().astype(dtype, copy=False)
     flat = array.ravel()
-    return cupy.concatenate([flat.real, flat.imag])
+    if array.dtype.kind == "c":
+        return cupy.concatenate([flat.real, flat.imag])
+    return singles_of_halves(flat, cupy) if array.dtype == np.float16 else flat
+
+
+def singles_of_halves(halves: Any, module: Any) -> Any:
+    """Return a row of float16 as float32, NaN with the bits that NumPy gives it.
+
+    A GPU's own conversion makes quiet NaN of all.
+
+    Parameters
+    ----------
+    halves : row of float16
+        Of NumPy or CuPy.
+    module : module
+        Which of the two.
+    """
+    bits = halves.view(np.uint16).astype(np.uint32)
+    payload = (bits & 0x3FF) << 13
+    nan = (bits & 0x8000) << 16 | 0x7F800000 | payload
+    singles = halves.astype(np.float32)
+    found = module.where(halves != halves, nan, singles.view(np.uint32))
+    return found.view(np.float32)
+
+
+def halves_of_singles(singles: Any, module: Any) -> Any:
+    """Return a row of float32 as float16, NaN with the bits that NumPy gives it.
+
+    Parameters
+    ----------
+    singles : row of float32
+        Of NumPy or CuPy.
+    module : module
+        Which of the two.
+    """
+    bits = singles.view(np.uint32)
+    payload = module.maximum(bits >> 13 & 0x3FF, 1)  # of a NaN: none would be an infinity
+    nan = (bits >> 16 & 0x8000 | 0x7C00 | payload).astype(np.uint16)
+    halves = singles.astype(np.float16)
+    found = module.where(singles != singles, nan, halves.view(np.uint16))
+    return found.view(np.float16)
 
 
 def device_values_target(out: DeviceArray) -> DeviceArray:
@@ -80,9 +117,13 @@ def device_values_target(out: DeviceArray) -> DeviceArray:
 
 def device_from_values(values: DeviceArray, out: DeviceArray) -> None:
     """Put a row of values into the array `out`, where it is not there yet."""
+    import cupy
+
     if out.dtype.kind == "c":
         out.real = values[: out.size].reshape(out.shape)
         out.imag = values[out.size :].reshape(out.shape)
+    elif out.dtype == np.float16:
+        out[...] = halves_of_singles(values, cupy).reshape(out.shape)
     elif out.size and values.data.ptr != out.data.ptr:
         out[...] = values.reshape(out.shape)
 
@@ -116,6 +157,16 @@ def copy_to_device(row: np.ndarray, out: DeviceArray) -> None:
     if row.size:
         out.set(row)
         synchronize()
+
+
+def current_device() -> int | None:
+    """Return the number of CuPy's current device; None where there is no GPU or no CuPy."""
+    try:
+        import cupy
+
+        return int(cupy.cuda.runtime.getDevice())
+    except Exception:  # whatever a driver that does not fit makes of it
+        return None
 
 
 def synchronize() -> None:
