@@ -19,6 +19,7 @@ from zccl.transport.mpi import MpiTransport
 from zccl.transport.ways import Way
 
 PROBE_SECONDS = 60
+LAST_SECONDS = 5  # for a process that was killed to be gone
 NCCL_RANKS = 16  # more would open very many channels before the first message
 
 # What a launcher tells its ranks: a process that has it takes itself for one of them.
@@ -29,19 +30,19 @@ _OF_LAUNCHERS = (
 
 
 class DeviceTransports:
-    """What can carry device arrays of a communicator; made and asked by all ranks together.
+    """What can carry arrays between some GPUs; made and asked by all ranks together.
 
     Parameters
     ----------
     transport : MpiTransport
         Of the communicator.
-    place : Place
-        Of this rank.
+    places : list of Place
+        Of all ranks; this one's GPU is CuPy's current one, and is so in all calls but `free`.
     """
 
-    def __init__(self, transport: MpiTransport, place: Place):
+    def __init__(self, transport: MpiTransport, places: list[Place]):
         self._transport = transport
-        self._places = transport.comm.allgather(place)
+        self._places = places
         self._device = int(cupy.cuda.runtime.getDevice())
         self._mpi_device: Way | None = None
         self._collectives: Any = None
@@ -91,9 +92,10 @@ class DeviceTransports:
 
     def free(self) -> None:
         """Give NCCL's communicators back; collective."""
-        for made in (self._collectives, self._messages):
-            if made is not None:
-                made.free()
+        with cupy.cuda.Device(self._device):
+            for made in (self._collectives, self._messages):
+                if made is not None:
+                    made.free()
 
     def _try_nccl(self) -> Way:
         size, rank, comm = self._transport.size, self._transport.rank, self._transport.comm
@@ -107,16 +109,14 @@ class DeviceTransports:
             name = comm.bcast(child.line() if rank == 0 else None)
             if rank and name:
                 child.tell(name)
-            answer = child.line() if name else "NCCL did not start on rank 0"
+            answer = name and child.line() or child.fault or "NCCL did not start on rank 0"
         return self._verdict(answer, "NCCL works between all GPUs, one for each rank")
 
     def _verdict(self, answer: str, praise: str) -> Way:
         answers = self._transport.comm.allgather(answer)
         for rank, text in enumerate(answers):
             if text != "works":
-                return Way(
-                    False, f"tried in a process of its own: rank {rank}: {text or 'it crashed'}"
-                )
+                return Way(False, f"tried in a process of its own: rank {rank}: {text}")
         return Way(True, praise)
 
 
@@ -126,34 +126,46 @@ _nccl_ways: dict[tuple[Place, ...], Way] = {}
 @functools.cache
 def _try_mpi_device(device: int) -> str:
     with _Child(["mpi-device", str(device)]) as child:
-        return child.line()
+        return child.line() or child.fault
 
 
 class _Child:
-    """A process that tries something."""
+    """A process that tries something.
+
+    Attributes
+    ----------
+    fault : str
+        Why there is no further line; empty as long as there may be one.
+    """
 
     def __init__(self, arguments: list[str]):
         strange = (*_OF_LAUNCHERS, "NCCL_DEBUG")  # which lets NCCL write among the answers
         clean = {k: v for k, v in os.environ.items() if not k.startswith(strange)}
-        self._fault = ""
-        self._process: subprocess.Popen[str] | None = None
+        self.fault = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._unread = b""
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "zccl.transport.probe", *arguments],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                text=True, env=clean,
+                bufsize=0, env=clean,
             )  # fmt: skip
         except OSError as error:
-            self._fault = f"cannot start a process: {error}"
+            self.fault = f"cannot start a process: {error}"
         self._until = time.monotonic() + PROBE_SECONDS
 
     def __enter__(self) -> _Child:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
+        if self._process is None:
+            return
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # held by the driver: it ends later
+            self._process.wait(LAST_SECONDS)
 
     def tell(self, line: str) -> None:
         """Write a line to it."""
@@ -161,14 +173,23 @@ class _Child:
             return
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
+            self._process.stdin.write(line.encode() + b"\n")
 
     def line(self) -> str:
-        """Return the next line that it prints; empty when it ends or takes too long."""
-        if self._process is None:
-            return self._fault
-        out = self._process.stdout
-        assert out is not None
+        """Return the next line that it prints; empty, with a fault, when there comes none."""
+        while not self.fault and b"\n" not in self._unread:
+            self._read()
+        line, _, self._unread = self._unread.partition(b"\n")
+        return "" if self.fault else line.decode(errors="replace").strip()
+
+    def _read(self) -> None:
+        """Read what there is as soon as there is something, be it half a line."""
+        assert self._process is not None and self._process.stdout is not None
+        out = self._process.stdout.fileno()
         ready, _, _ = select.select([out], [], [], max(self._until - time.monotonic(), 0))
-        return out.readline().strip() if ready else ""
+        found = os.read(out, 4096) if ready else b""
+        self._unread += found
+        if not ready:
+            self.fault = f"no answer in {PROBE_SECONDS} s"
+        elif not found:
+            self.fault = "it crashed"

@@ -11,7 +11,7 @@ from zccl.config import launched_ranks
 from zccl.device import synchronize
 from zccl.errors import TransportError
 from zccl.transport.waiting import wait_until
-from zccl.transport.ways import NoDeviceTransports
+from zccl.transport.ways import WaysOfRanks
 from zccl.typing import Bytes
 
 _NOTHING = np.empty(0, np.uint8)
@@ -75,7 +75,7 @@ class MpiTransport:
         self.one_node = node.size == self.size
         node.Free()
         self.announced: set[object] = set()
-        self._device_transports: Any = None
+        self._ways = WaysOfRanks()
         self._tag = 0
         limit = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # Open MPI has it on no other
         assert isinstance(limit, int)
@@ -92,30 +92,15 @@ class MpiTransport:
         return self._tag
 
     def device_transports(self) -> Any:
-        """Return what can carry device arrays, a `DeviceTransports`; collective on first use.
+        """Return what can carry arrays between the ranks' current GPUs; collective.
 
-        A `NoDeviceTransports` where some rank has no GPU or no CuPy.
+        It is a `DeviceTransports`, or a `NoDeviceTransports` where some rank has no GPU or no CuPy.
         """
-        if self._device_transports is None:
-            self._device_transports = self._find_device_transports()
-        return self._device_transports
-
-    def _find_device_transports(self) -> Any:
-        fault = ""
-        try:
-            from zccl.transport.devices import DeviceTransports
-            from zccl.transport.gpus import current_place
-
-            place = current_place()
-        except Exception as error:
-            fault = f"rank {self.rank}: {type(error).__name__}: {error}"
-        faults = [text for text in self.comm.allgather(fault) if text]
-        return NoDeviceTransports(faults[0]) if faults else DeviceTransports(self, place)
+        return self._ways.now(self)
 
     def free_device_transports(self) -> None:
         """Give back what carries device arrays; collective."""
-        if self._device_transports is not None:
-            self._device_transports.free()
+        self._ways.free()
 
     def isend(self, message: Bytes, dest: int, tag: int) -> Pending:
         """Start to send; the message must not change until it is done."""

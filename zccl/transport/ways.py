@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from zccl.device import current_device
+from zccl.transport.waiting import Waiting
+
+if TYPE_CHECKING:
+    from zccl.transport.mpi import MpiTransport
 
 
 class Way(NamedTuple):
@@ -34,3 +43,63 @@ class NoDeviceTransports:
 
     def free(self) -> None:
         """Nothing was made."""
+
+
+class WaysOfRanks:
+    """What can carry device arrays of a communicator, for the GPUs that its ranks work on.
+
+    NCCL's communicators belong to the GPUs that they were made on. Where a rank has gone to another
+    one all ranks go on with what there is, or is made, for the GPUs that they are on now.
+    """
+
+    def __init__(self) -> None:
+        self._device: int | None = -1  # none yet
+        self._ways: Any = None
+        self._known: dict[tuple[Any, ...], Any] = {}
+
+    def now(self, transport: MpiTransport) -> Any:
+        """Return a `DeviceTransports` for the ranks' current GPUs; collective.
+
+        It is a `NoDeviceTransports` where some rank has no GPU or no CuPy.
+
+        Parameters
+        ----------
+        transport : MpiTransport
+            Of the communicator.
+        """
+        device = current_device()
+        moved = np.array([device != self._device], np.int32)
+        Waiting(transport.comm.Iallreduce(MPI.IN_PLACE, moved, MPI.MAX)).wait()
+        if moved[0]:
+            places = tuple(transport.comm.allgather(_place()))
+            if places not in self._known:
+                self._known[places] = _between(places, transport)
+            self._ways = self._known[places]
+            self._device = device
+        return self._ways
+
+    def free(self) -> None:
+        """Give back what was made; collective."""
+        for ways in self._known.values():
+            ways.free()
+
+
+def _between(places: tuple[Any, ...], transport: MpiTransport) -> Any:
+    """Return the ways between some places; a text is the fault of a rank that has none."""
+    for rank, place in enumerate(places):
+        if isinstance(place, str):
+            return NoDeviceTransports(f"rank {rank}: {place}")
+    from zccl.transport.devices import DeviceTransports
+
+    return DeviceTransports(transport, list(places))
+
+
+def _place() -> object:
+    """Return this rank's `Place`, or why it has none."""
+    try:
+        from zccl.transport.devices import DeviceTransports  # noqa: F401  # may be what fails
+        from zccl.transport.gpus import current_place
+
+        return current_place()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
