@@ -2,10 +2,17 @@
 
 MPI carries what hosts must tell each other first: sizes, and that a receiver is ready.
 
-A message needs three steps. Its sender *requests*, with its size; the receiver *grants*, once it
-has a buffer posted; then both start NCCL's transfer, each on its stream for that direction. A
-sender requests one message at a time: the next when this one is granted. So grants have an order
-that is also the order on all streams, and no two transfers can wait for each other.
+A message needs three steps. Its sender *requests*, with its size; the receiver, once it has a
+buffer posted, starts its half of NCCL's transfer and *grants*; the sender starts the other half and
+says so. Each half is on the rank's stream for that direction. A sender requests one message at a
+time, the next when this one is granted, and a receiver grants the next when this one has started.
+So grants have an order that is also the order on all streams, and no two transfers can wait for
+each other.
+
+A grant is given in a wait only, and no wait is over between it and the sender's word. So what is on
+a GPU while its host goes on with other work has both its halves there, and ends without any host.
+Else hosts could wait for each other for ever: memory that is given back to CUDA, and a kernel that
+is loaded, may wait for all that is on the GPU.
 """
 
 from __future__ import annotations
@@ -37,6 +44,8 @@ _TYPES = {
     "float32": nccl.NCCL_FLOAT32,
     "float64": nccl.NCCL_FLOAT64,
 }
+_REFUSED, _GRANTED = 0, 1  # what a receiver answers
+
 _OPS = {
     Op.SUM: nccl.NCCL_SUM,
     Op.AVG: nccl.NCCL_SUM,
@@ -158,32 +167,40 @@ def _current() -> int:
 class Pending:
     """A message on its way."""
 
-    def __init__(self, transport: NcclTransport, buffer: Any):
+    def __init__(self, transport: NcclTransport, buffer: Any, received: bool):
         self.buffer = buffer
         self.nbytes = np.zeros(1, np.int64)
+        self.answer = np.zeros(1, np.uint8)
         self.event: Any = None
         self.request: MPI.Request | None = None
         self.finished = False
         self._transport = transport
+        self._received = received
 
     def done(self) -> bool:
-        """Whether it has arrived, or left its buffer."""
-        if not self.finished:
-            self._transport.progress()
-            if self.event is not None and self.event.done:
-                self.finished = True
-        return self.finished
+        """Whether it has arrived, or left its buffer.
 
-    def requested(self) -> bool:
-        """Whether its sender has asked for it, or its receiver has granted it."""
-        return self.request is not None and bool(self.request.Test())
+        Makes progress, but grants something only where a message is waited for, to be received: of
+        one that was sent it may be asked in passing.
+        """
+        return self._is_over(self._received)
 
     def wait(self) -> None:
         """Block until it has arrived, or left its buffer."""
-        wait_until(self.done)
+        wait_until(lambda: self._is_over(True))
+
+    def _is_over(self, grants: bool) -> bool:
+        may_go_on = self._transport.progress(grants)
+        if self.event is not None and self.event.done:
+            self.finished = True
+        return self.finished and may_go_on
+
+    def requested(self) -> bool:
+        """Whether its sender has asked for it, or its receiver has answered."""
+        return self.request is not None and bool(self.request.Test())
 
     def message(self) -> DeviceArray:
-        """Return what was received."""
+        """Return what was received; nothing where it was refused."""
         return self.buffer[: int(self.nbytes[0])]
 
 
@@ -203,6 +220,7 @@ class NcclTransport:
         self.rank, self.size = transport.rank, transport.size
         self._mpi = transport
         self._grants = transport.comm.Dup()
+        self._starts = transport.comm.Dup()
         self._out = cupy.cuda.Stream(non_blocking=True)
         self._in = cupy.cuda.Stream(non_blocking=True)
         self._channels: dict[tuple[int, int], Any] = {}
@@ -214,6 +232,7 @@ class NcclTransport:
         self._sends: deque[tuple[Pending, int, int]] = deque()
         self._receives: list[tuple[Pending, int, int]] = []
         self._told: list[tuple[MPI.Request, Any]] = []
+        self._started: MPI.Request | None = None  # the word on the message granted last
 
     def _open(self, way: tuple[int, int]) -> None:
         """Pass a byte: a channel's first operation makes both hosts wait for each other."""
@@ -230,57 +249,82 @@ class NcclTransport:
 
     def isend(self, message: DeviceArray, dest: int, tag: int) -> Pending:
         """Start to send; the message must not change until it is done."""
-        pending = Pending(self, message)
+        pending = Pending(self, message, received=False)
         pending.nbytes[0] = message.size
         self._out.wait_event(cupy.cuda.get_current_stream().record())
         self._sends.append((pending, dest, tag))
-        self.progress()
+        if len(self._sends) == 1:
+            self._request(*self._sends[0])
         return pending
 
     def irecv(self, buffer: DeviceArray, source: int, tag: int) -> Pending:
-        """Start to receive at most the size of `buffer`."""
-        pending = Pending(self, buffer)
+        """Start to receive at most the size of `buffer`.
+
+        With memory of the host, of a rank whose GPU is full, the message is refused: it counts as
+        sent, and what is received is empty.
+        """
+        pending = Pending(self, buffer, received=True)
         pending.request = self._mpi.comm.Irecv(pending.nbytes, source, tag)
         self._receives.append((pending, source, tag))
         # The buffer may have had another use on the current stream, which is not over yet.
         self._in.wait_event(cupy.cuda.get_current_stream().record())
         return pending
 
-    def progress(self) -> None:
-        """Do what can be done without waiting."""
+    def progress(self, grants: bool) -> bool:
+        """Do what can be done without waiting, to grant something only if told so.
+
+        Returns whether the host may do other work.
+        """
         while self._sends and self._send_first():
             self._sends.popleft()
+        if self._started is not None and self._started.Test():
+            self._started = None
         for waiting in list(self._receives):
-            if waiting[0].requested():
+            if grants and self._started is None and waiting[0].requested():
                 self._receives.remove(waiting)
-                self._grant(*waiting)
+                self._answer(*waiting)
         self._told = [word for word in self._told if not word[0].Test()]
+        return self._started is None
 
     def _send_first(self) -> bool:
-        """Take the first message a step further; returns whether its transfer has started."""
+        """Take the first message a step further; returns whether it needs no more."""
         pending, dest, tag = self._sends[0]
-        if pending.request is None:
-            self._told.append((self._mpi.comm.Isend(pending.nbytes, dest, tag), pending.nbytes))
-            if not pending.nbytes[0]:
-                pending.finished = True
-                return True
-            pending.request = self._grants.Irecv(np.empty(1, np.uint8), dest, tag)
-        if not pending.requested():
+        if pending.request is None and not pending.finished:
+            self._request(pending, dest, tag)
+        if not pending.finished and not pending.requested():
             return False
-        channel = self._channels[self.rank, dest]
-        self._transfer(channel.send, self._out, pending, 1)
+        if pending.answer[0] == _REFUSED:
+            pending.finished = True
+        else:
+            self._transfer(self._channels[self.rank, dest].send, self._out, pending, 1)
+            self._tell(self._starts, pending.answer, dest, tag)
         return True
 
-    def _grant(self, pending: Pending, source: int, tag: int) -> None:
-        """Grant a request that has come, and start the transfer."""
-        if not pending.nbytes[0]:
+    def _request(self, pending: Pending, dest: int, tag: int) -> None:
+        """Ask for a message to be taken; one without bytes is then over."""
+        self._tell(self._mpi.comm, pending.nbytes, dest, tag)
+        if pending.nbytes[0]:
+            pending.request = self._grants.Irecv(pending.answer, dest, tag)
+        else:
             pending.finished = True
-            return
-        if not 0 < pending.nbytes[0] <= pending.buffer.size:
+
+    def _answer(self, pending: Pending, source: int, tag: int) -> None:
+        """Answer a request that has come; one that is granted starts the transfer."""
+        nbytes = int(pending.nbytes[0])
+        if not 0 <= nbytes <= pending.buffer.size:
             raise TransportError(f"rank {source} wants to send more than the worst case")
-        go = np.zeros(1, np.uint8)
-        self._told.append((self._grants.Isend(go, source, tag), go))
-        self._transfer(self._channels[source, self.rank].recv, self._in, pending, 0)
+        if not nbytes or isinstance(pending.buffer, np.ndarray):
+            pending.finished = True
+            pending.nbytes[0] = 0
+        else:
+            pending.answer[0] = _GRANTED
+            self._transfer(self._channels[source, self.rank].recv, self._in, pending, 0)
+            self._started = self._starts.Irecv(np.empty(1, np.uint8), source, tag)
+        if nbytes:
+            self._tell(self._grants, pending.answer, source, tag)
+
+    def _tell(self, comm: MPI.Intracomm, word: Any, rank: int, tag: int) -> None:
+        self._told.append((comm.Isend(word, rank, tag), word))
 
     def _transfer(
         self, start: Callable[..., None], stream: Any, pending: Pending, peer: int
@@ -296,3 +340,4 @@ class NcclTransport:
         for channel in self._channels.values():
             channel.destroy()
         self._grants.Free()
+        self._starts.Free()
