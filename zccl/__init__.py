@@ -13,14 +13,14 @@ from zccl.config import configure_logging
 
 if TYPE_CHECKING:
     from zccl.binding import bind_gpu
-    from zccl.collectives.allgather import allgather
-    from zccl.collectives.allreduce import allreduce
-    from zccl.collectives.alltoall import alltoall
-    from zccl.collectives.bcast import bcast
-    from zccl.collectives.gather import gather
-    from zccl.collectives.reduce import reduce
-    from zccl.collectives.reduce_scatter import reduce_scatter
-    from zccl.collectives.scatter import scatter
+    from zccl.collectives.allgather import allgather, allgather_init, iallgather
+    from zccl.collectives.allreduce import allreduce, allreduce_init, iallreduce
+    from zccl.collectives.alltoall import alltoall, alltoall_init, ialltoall
+    from zccl.collectives.bcast import bcast, bcast_init, ibcast
+    from zccl.collectives.gather import gather, gather_init, igather
+    from zccl.collectives.reduce import ireduce, reduce, reduce_init
+    from zccl.collectives.reduce_scatter import ireduce_scatter, reduce_scatter, reduce_scatter_init
+    from zccl.collectives.scatter import iscatter, scatter, scatter_init
     from zccl.compression import (
         StreamInfo,
         compress,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from zccl.ops import AVG, MAX, MIN, SUM
     from zccl.options import Options
     from zccl.pool import free_workspace
+    from zccl.request import PersistentRequest, Request, waitall
 
 __version__ = "0.1.0.dev0"
 
@@ -43,26 +44,45 @@ _HOMES = {
     "MAX": "zccl.ops",
     "MIN": "zccl.ops",
     "Options": "zccl.options",
+    "PersistentRequest": "zccl.request",
+    "Request": "zccl.request",
     "SUM": "zccl.ops",
     "StreamError": "zccl.errors",
     "StreamInfo": "zccl.compression",
     "TransportError": "zccl.errors",
     "ZcclError": "zccl.errors",
     "allreduce": "zccl.collectives.allreduce",
+    "allreduce_init": "zccl.collectives.allreduce",
+    "iallreduce": "zccl.collectives.allreduce",
     "allgather": "zccl.collectives.allgather",
+    "allgather_init": "zccl.collectives.allgather",
+    "iallgather": "zccl.collectives.allgather",
     "alltoall": "zccl.collectives.alltoall",
+    "alltoall_init": "zccl.collectives.alltoall",
+    "ialltoall": "zccl.collectives.alltoall",
     "bcast": "zccl.collectives.bcast",
+    "bcast_init": "zccl.collectives.bcast",
+    "ibcast": "zccl.collectives.bcast",
     "bind_gpu": "zccl.binding",
     "gather": "zccl.collectives.gather",
+    "gather_init": "zccl.collectives.gather",
+    "igather": "zccl.collectives.gather",
     "reduce": "zccl.collectives.reduce",
+    "reduce_init": "zccl.collectives.reduce",
+    "ireduce": "zccl.collectives.reduce",
     "reduce_scatter": "zccl.collectives.reduce_scatter",
+    "reduce_scatter_init": "zccl.collectives.reduce_scatter",
+    "ireduce_scatter": "zccl.collectives.reduce_scatter",
     "scatter": "zccl.collectives.scatter",
+    "scatter_init": "zccl.collectives.scatter",
+    "iscatter": "zccl.collectives.scatter",
     "compress": "zccl.compression",
     "compress_bound": "zccl.compression",
     "decompress": "zccl.compression",
     "free_workspace": "zccl.pool",
     "inspect": "zccl.compression",
     "reduce_streams": "zccl.compression",
+    "waitall": "zccl.request",
 }
 
 __all__ = [
@@ -71,26 +91,45 @@ __all__ = [
     "MAX",
     "MIN",
     "Options",
+    "PersistentRequest",
+    "Request",
     "SUM",
     "StreamError",
     "StreamInfo",
     "TransportError",
     "ZcclError",
     "allreduce",
+    "allreduce_init",
+    "iallreduce",
     "allgather",
+    "allgather_init",
+    "iallgather",
     "alltoall",
+    "alltoall_init",
+    "ialltoall",
     "bcast",
+    "bcast_init",
+    "ibcast",
     "bind_gpu",
     "gather",
+    "gather_init",
+    "igather",
     "reduce",
+    "reduce_init",
+    "ireduce",
     "reduce_scatter",
+    "reduce_scatter_init",
+    "ireduce_scatter",
     "scatter",
+    "scatter_init",
+    "iscatter",
     "compress",
     "compress_bound",
     "decompress",
     "free_workspace",
     "inspect",
     "reduce_streams",
+    "waitall",
 ]
 
 

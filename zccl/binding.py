@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpi4py import MPI
 
 from zccl.algorithms.agreement import NO_TERMS, agree
-from zccl.algorithms.primitives import finish
+from zccl.algorithms.progress import finish
 from zccl.errors import TransportError
 from zccl.transport.mpi import transport_of
 

@@ -11,6 +11,7 @@ from typing import Any
 from zccl.config import overrides
 from zccl.errorbound import BUDGETS
 
+PROGRESS = ("thread", "call")
 TRANSPORTS = ("auto", "mpi-staged", "mpi-device", "nccl")
 
 
@@ -43,6 +44,10 @@ class Options:
         "mpi-device": MPI from the GPU's memory, which a CUDA-aware MPI can do. "nccl": NCCL.
         "auto": NCCL where it works, else staged; tried once per communicator. Arrays of the host
         always travel by MPI.
+    progress : str
+        Who takes the steps of an operation that was started, beside calls of collectives, waits and
+        tests. "thread": a thread, while it lasts, so that it goes on whatever the program does;
+        MPI must allow threads. "call": nobody.
 
     Examples
     --------
@@ -57,6 +62,7 @@ class Options:
     replace_root: bool = False
     segment_nbytes: int | None = None
     transport: str = "auto"
+    progress: str = "thread"
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -83,6 +89,11 @@ class Options:
                 f"Options.transport: got {self.transport!r}, wanted one of"
                 f" {', '.join(map(repr, TRANSPORTS))}"
             )
+        if self.progress not in PROGRESS:
+            raise ValueError(
+                f"Options.progress: got {self.progress!r}, wanted one of"
+                f" {', '.join(map(repr, PROGRESS))}"
+            )
         segment = self.segment_nbytes
         if segment is not None and not (isinstance(segment, int) and 4096 <= segment <= 1 << 29):
             raise ValueError(
@@ -102,6 +113,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "replace_root": _switch,
     "segment_nbytes": int,
     "transport": str,
+    "progress": str,
 }
 
 

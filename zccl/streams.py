@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 
@@ -79,34 +81,73 @@ def on_stream(array: Any, stream: Any) -> Iterator[None]:
                 yield
 
 
-_BUFFERS = ("sendbuf", "recvbuf", "buf")
+def callers_stream(buffers: Sequence[Any], stream: Any) -> AbstractContextManager[Any]:
+    """Return what makes the GPU of a call's arrays and the caller's stream CuPy's current ones.
+
+    What is wrong with them is left to the call's checks, whose errors all ranks raise.
+    """
+    if stream is None and type(buffers[0]) is np.ndarray:  # calls are short, too
+        return contextlib.nullcontext()
+    stack = contextlib.ExitStack()
+    with contextlib.suppress(Exception):
+        array = next((b for b in buffers if b is not None and is_device_array(b)), None)
+        if array is not None or stream is not None:
+            stack.enter_context(on_stream(array, stream))
+    return stack
 
 
-def _first_on_device(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    buffers = (*args[:2], *map(keywords.get, _BUFFERS))
-    return next((b for b in buffers if b is not None and is_device_array(b)), None)
+class OwnStream:
+    """A stream for what goes on while the caller uses his own; of no effect without GPUs.
 
-
-_Call = TypeVar("_Call", bound=Callable[..., Any])
-
-
-def on_callers_stream(call: _Call) -> _Call:
-    """Let a collective work on the GPU of its arrays and on the caller's stream.
-
-    Both become CuPy's current ones during the call. What is wrong with them is left to its checks,
-    whose errors all ranks raise.
+    It begins when what is queued on the caller's stream now is done. `scope` makes it the current
+    one; `join` makes the caller's stream wait for it.
     """
 
-    @functools.wraps(call)
-    def ordered(*args: Any, **keywords: Any) -> Any:
-        stream = keywords.get("stream")
-        if stream is None and args and type(args[0]) is np.ndarray:  # calls are short, too
-            return call(*args, **keywords)
-        with contextlib.ExitStack() as stack:
-            with contextlib.suppress(Exception):
-                array = _first_on_device(args, keywords)
-                if array is not None or stream is not None:
-                    stack.enter_context(on_stream(array, stream))
-            return call(*args, **keywords)
+    def __init__(self, buffers: Sequence[Any], stream: Any):
+        self._device: Any = None
+        with contextlib.suppress(Exception), callers_stream(buffers, stream):
+            if _may_use_gpus(buffers):
+                self._fork()
 
-    return ordered  # type: ignore[return-value]
+    def _fork(self) -> None:
+        import cupy
+
+        device = cupy.cuda.Device()
+        self._callers = cupy.cuda.get_current_stream()
+        self._own = _own_stream(device.id)
+        self._own.wait_event(self._callers.record())
+        self._device = device
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Make it CuPy's current stream, on its GPU."""
+        if self._device is None:
+            yield
+        else:
+            with self._device, self._own:
+                yield
+
+    def join(self) -> None:
+        """Let what the caller's stream does next see what was done on this one."""
+        if self._device is not None:
+            with self._device:
+                self._callers.wait_event(self._own.record())
+
+
+def _may_use_gpus(buffers: Sequence[Any]) -> bool:
+    """Whether an array of a call is on a GPU, or may be made there."""
+    given = [buffer for buffer in buffers if buffer is not None]
+    if not given:
+        return "cupy" in sys.modules
+    return any(is_device_array(buffer) for buffer in given)
+
+
+@functools.lru_cache(64)
+def _own_stream(device: int) -> Any:
+    """Return the stream of a GPU that all operations share.
+
+    They take turns in using it, and so the memory that one gives back can be the next one's.
+    """
+    import cupy
+
+    return cupy.cuda.Stream(non_blocking=True)

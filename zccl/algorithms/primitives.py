@@ -1,7 +1,6 @@
 """The vocabulary that algorithms are written in.
 
-An algorithm, and all of a collective, is a generator that yields what it must wait for. `finish`
-drives it to its end.
+An algorithm, and all of a collective, is a generator that yields what it must wait for.
 """
 
 from __future__ import annotations
@@ -254,17 +253,6 @@ class Inbox:
             self._post()
             self._arrived.extend(self._link.split(pending.message(), count))
         return self._arrived.popleft()
-
-
-def finish(steps: StepsTo[Result]) -> Result:
-    """Drive steps to their end, blocking; returns their result."""
-    while True:
-        try:
-            wait = next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        wait.wait()
 
 
 def timed(steps: Steps) -> StepsTo[float]:

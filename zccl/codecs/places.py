@@ -83,3 +83,4 @@ class Runs:
                     inside = border[start - part.start : stop - part.start]
                     self._target[at + start - run.start : at + stop - run.start] = inside
                 at += run.stop - run.start
+        self._borders.clear()

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from zccl.algorithms.primitives import Link, Steps, StepsTo, finish
+from zccl.algorithms.primitives import Link, Steps
 from zccl.algorithms.recursive_doubling import recursive_doubling_allgather
 from zccl.algorithms.ring import ring_allgather
 from zccl.arrays import given_array, given_room, is_on_device, overlap
 from zccl.collectives.arguments import check_counts, check_own_count, own_slot
+from zccl.collectives.calling import Asked, collective, persistent, started
 from zccl.collectives.moving import (
     Cutter,
     Movement,
-    Route,
+    MovingCollective,
     Settings,
     counted,
     in_bytes,
-    move,
     signature,
     whole,
 )
-from zccl.collectives.running import agreed, as_given, communicator
+from zccl.collectives.running import native
 from zccl.collectives.shares import Shares
 from zccl.options import Options
-from zccl.streams import on_callers_stream
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
@@ -38,7 +36,7 @@ _ALGORITHMS: dict[str, Callable[[Link, list[list[slice]]], Steps]] = {
 }
 
 
-@on_callers_stream
+@collective
 def allgather(
     sendbuf: Any,
     recvbuf: Array | None = None,
@@ -51,7 +49,7 @@ def allgather(
     stream: Any = None,
     return_info: bool = False,
     options: Options | None = None,
-) -> Any:
+) -> Asked:
     """Give every rank the arrays of all ranks.
 
     Collective. Each rank compresses its array once; ranks pass compressed bytes on and decode all
@@ -122,62 +120,69 @@ def allgather(
     True
     """
     settings = Settings("allgather", error_bound, mode, algorithm, stream, options)
-    return finish(_steps(settings, sendbuf, recvbuf, recvcounts, communicator(comm), return_info))
+    gathered = _Allgather(settings, sendbuf, recvbuf, recvcounts)
+    return Asked(comm, (sendbuf, recvbuf), stream, options, return_info, gathered)
 
 
-def _steps(
-    settings: Settings,
-    sendbuf: Any,
-    recvbuf: Any,
-    recvcounts: Any,
-    transport: MpiTransport,
-    return_info: bool,
-) -> StepsTo[Any]:
-    start = time.perf_counter()
-    size, rank = transport.size, transport.rank
-    array = np.empty(0)
-    counts: list[int] = []
+class _Allgather(MovingCollective):
+    def __init__(self, settings: Settings, sendbuf: Any, recvbuf: Any, recvcounts: Any):
+        super().__init__(settings, recvbuf)
+        self._sendbuf = sendbuf
+        self._recvcounts = recvcounts
 
-    def make() -> Movement:
-        nonlocal array, counts
-        if sendbuf is MPI.IN_PLACE:
-            array = own_slot(recvbuf, recvcounts, rank, size)
+    def make(self, transport: MpiTransport) -> Movement:
+        size, rank, recvbuf = transport.size, transport.rank, self.recvbuf
+        if self._sendbuf is MPI.IN_PLACE:
+            array = own_slot(recvbuf, self._recvcounts, rank, size)
         else:
-            array = given_array(sendbuf, "sendbuf")
+            array = given_array(self._sendbuf, "sendbuf")
         if overlap(array, recvbuf):
             array = array.copy()
         where = is_on_device(array)
-        if recvcounts is None:
+        if self._recvcounts is None:
             counts = [array.size] * size
             shape: tuple[int, ...] = (size, *array.shape)
-            found = signature(settings, where, dtype=array.dtype, shape=array.shape)
+            found = signature(self.settings, where, dtype=array.dtype, shape=array.shape)
         else:
-            counts = check_counts(recvcounts, "recvcounts", size, None)
+            counts = check_counts(self._recvcounts, "recvcounts", size, None)
             check_own_count(counts, "recvcounts", rank, array.size)
             shape = (sum(counts),)
-            found = signature(settings, where, dtype=array.dtype, recvcounts=counts)
+            found = signature(self.settings, where, dtype=array.dtype, recvcounts=counts)
+        self._array, self._counts = array, counts
         source = Shares(array, [array.size], before=sum(counts[:rank]))
         call = Movement(found, source, array.dtype, transport, where)
         call.fill(given_room(recvbuf, "recvbuf", shape, array.dtype, where), counts)
         return call
 
-    call, known = yield from agreed(transport, make)
-    dtype = array.dtype
+    @property
+    def given(self) -> Any:
+        return None if self._sendbuf is MPI.IN_PLACE else self._sendbuf
 
-    def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
-        return _ALGORITHMS[algorithm](link, cutter.rows(counts))
+    @property
+    def dtype(self) -> np.dtype:
+        return self._array.dtype
 
-    def native(send: Bytes | None, into: Bytes | None) -> None:
-        transport.comm.Allgatherv(whole(send, dtype), counted(into, counts, dtype))
+    @property
+    def share_nbytes(self) -> int:
+        return sum(self._counts) * self.dtype.itemsize // len(self._counts)
 
-    def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
-        nccl.exchange(
-            send, in_bytes([counts[rank]] * size, dtype), into, in_bytes(counts, dtype), same=True
-        )
+    @property
+    def native_nbytes(self) -> int:
+        after = (self.transport.rank + 1) % len(self._counts)
+        return (sum(self._counts) - self._counts[after]) * self.dtype.itemsize
 
-    share_nbytes = sum(counts) * dtype.itemsize // size
-    passed_on = (sum(counts) - counts[(rank + 1) % size]) * dtype.itemsize
-    route = Route(schedule, native, passed_on, by_nccl)
-    told = yield from move(transport, call, known, dtype, share_nbytes, lambda: None, route, start)
-    result = as_given(call.result, recvbuf)
-    return (result, told) if return_info else result
+    def schedule(self, algorithm: str, link: Link, cutter: Cutter) -> Steps:
+        return _ALGORITHMS[algorithm](link, cutter.rows(self._counts))
+
+    def native(self, send: Bytes | None, into: Bytes | None) -> Steps:
+        taken = counted(into, self._counts, self.dtype)
+        return native(self.transport, "Allgatherv", whole(send, self.dtype), taken)
+
+    def by_nccl(self, nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+        counts = self._counts
+        own = in_bytes([counts[self.transport.rank]] * len(counts), self.dtype)
+        nccl.exchange(send, own, into, in_bytes(counts, self.dtype), same=True)
+
+
+iallgather = started(allgather)
+allgather_init = persistent(allgather)

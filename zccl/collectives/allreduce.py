@@ -11,7 +11,8 @@ from zccl.algorithms.primitives import ReducingLink, Steps
 from zccl.algorithms.recursive_doubling import recursive_doubling_allreduce
 from zccl.algorithms.ring import ring_allreduce
 from zccl.codecs.places import Place, Row
-from zccl.collectives.reducing import Family, reduce_over
+from zccl.collectives.calling import Asked, collective, persistent, started
+from zccl.collectives.reducing import Family, ReadyReduction
 from zccl.collectives.reduction import (
     HostTwin,
     Reduction,
@@ -20,10 +21,10 @@ from zccl.collectives.reduction import (
     result_like,
     signature,
 )
+from zccl.collectives.running import native
 from zccl.ops import Op
 from zccl.options import Options
 from zccl.plan import chunk_parts
-from zccl.streams import on_callers_stream
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
@@ -33,7 +34,7 @@ _ALGORITHMS: dict[str, Callable[[ReducingLink, list[list[slice]]], Steps]] = {
 }
 
 
-@on_callers_stream
+@collective
 def allreduce(
     sendbuf: Any,
     recvbuf: Array | None = None,
@@ -46,7 +47,7 @@ def allreduce(
     stream: Any = None,
     return_info: bool = False,
     options: Options | None = None,
-) -> Any:
+) -> Asked:
     """Reduce an array over all ranks and give every rank the result.
 
     Collective: all ranks call it with arrays of the same shape and dtype and with the same
@@ -124,7 +125,8 @@ def allreduce(
     True
     """
     settings = Settings("allreduce", op, error_bound, mode, algorithm, stream, options)
-    return reduce_over(_FAMILY, settings, sendbuf, recvbuf, comm, return_info)
+    ready = ReadyReduction(_FAMILY, settings, sendbuf, recvbuf)
+    return Asked(comm, (sendbuf, recvbuf), stream, options, return_info, ready)
 
 
 def _make(settings: Settings, sendbuf: Any, recvbuf: Any, transport: MpiTransport) -> Reduction:
@@ -141,9 +143,9 @@ def _schedule(
     return lambda link: _ALGORITHMS[algorithm](link, chunks), Row(call.target)
 
 
-def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> None:
+def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> Steps:
     source = MPI.IN_PLACE if call.in_place else call.source
-    transport.comm.Allreduce(source, call.target, op)
+    return native(transport, "Allreduce", source, call.target, op)
 
 
 def _nccl(nccl: Any, call: Reduction) -> None:
@@ -151,3 +153,6 @@ def _nccl(nccl: Any, call: Reduction) -> None:
 
 
 _FAMILY = Family(_make, _schedule, _native, lambda size: 2 * (size - 1) / size, _nccl)
+
+iallreduce = started(allreduce)
+allreduce_init = persistent(allreduce)

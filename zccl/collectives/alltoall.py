@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,29 +9,28 @@ import numpy as np
 from mpi4py import MPI
 
 from zccl.algorithms.pairwise import pairwise_alltoall
-from zccl.algorithms.primitives import Link, Steps, StepsTo, finish
+from zccl.algorithms.primitives import Link, Steps
 from zccl.arrays import given_array, given_room, is_on_device, overlap
 from zccl.collectives.arguments import check_counts, rows_of
+from zccl.collectives.calling import Asked, collective, persistent, started
 from zccl.collectives.moving import (
     Cutter,
     Movement,
-    Route,
+    MovingCollective,
     Settings,
     counted,
     in_bytes,
-    move,
     signature,
 )
-from zccl.collectives.running import agreed, as_given, communicator
+from zccl.collectives.running import native
 from zccl.collectives.shares import Shares
 from zccl.options import Options
-from zccl.streams import on_callers_stream
 from zccl.transport.mpi import MpiTransport
 from zccl.transport.waiting import Waiting
 from zccl.typing import Array, Bytes
 
 
-@on_callers_stream
+@collective
 def alltoall(
     sendbuf: Any,
     recvbuf: Array | None = None,
@@ -46,7 +44,7 @@ def alltoall(
     stream: Any = None,
     return_info: bool = False,
     options: Options | None = None,
-) -> Any:
+) -> Asked:
     """Give each rank its share of every rank's array.
 
     Collective. Each share is compressed once, where it comes from, and decoded once.
@@ -115,71 +113,87 @@ def alltoall(
     True
     """
     settings = Settings("alltoall", error_bound, mode, algorithm, stream, options)
-    return finish(
-        _steps(settings, sendbuf, recvbuf, sendcounts, recvcounts, communicator(comm), return_info)
-    )
+    exchanged = _Alltoall(settings, sendbuf, recvbuf, sendcounts, recvcounts)
+    return Asked(comm, (sendbuf, recvbuf), stream, options, return_info, exchanged)
 
 
-def _steps(
-    settings: Settings,
-    sendbuf: Any,
-    recvbuf: Any,
-    sendcounts: Any,
-    recvcounts: Any,
-    transport: MpiTransport,
-    return_info: bool,
-) -> StepsTo[Any]:
-    start = time.perf_counter()
-    size, rank = transport.size, transport.rank
-    array = np.empty(0)
-    sent: list[int] = []
+class _Alltoall(MovingCollective):
+    def __init__(
+        self, settings: Settings, sendbuf: Any, recvbuf: Any, sendcounts: Any, recvcounts: Any
+    ):
+        super().__init__(settings, recvbuf)
+        self._sendbuf = sendbuf
+        self._sendcounts = sendcounts
+        self._recvcounts = recvcounts
+        self._in_place = sendbuf is MPI.IN_PLACE
 
-    def make() -> Movement:
-        nonlocal array, sent
-        in_place = sendbuf is MPI.IN_PLACE
+    def make(self, transport: MpiTransport) -> Movement:
+        size, recvbuf, in_place = transport.size, self.recvbuf, self._in_place
         if in_place and recvbuf is None:
             raise ValueError("recvbuf: got None, wanted the array, since sendbuf is MPI.IN_PLACE")
-        array = given_array(recvbuf, "recvbuf") if in_place else given_array(sendbuf, "sendbuf")
+        name = "recvbuf" if in_place else "sendbuf"
+        array = given_array(recvbuf if in_place else self._sendbuf, name)
         where = is_on_device(array)
         if overlap(array, recvbuf):
             array = array.copy()
-        if sendcounts is not None:
-            sent = check_counts(sendcounts, "sendcounts", size, array.size)
-            found = signature(settings, where, dtype=array.dtype, counts="given")
-        elif recvcounts is not None:
+        if self._sendcounts is not None:
+            sent = check_counts(self._sendcounts, "sendcounts", size, array.size)
+            found = signature(self.settings, where, dtype=array.dtype, counts="given")
+        elif self._recvcounts is not None:
             raise ValueError("recvcounts: got counts, but sendcounts is None; give both")
         else:
-            sent = rows_of(array.shape, "recvbuf" if in_place else "sendbuf", size)
-            found = signature(settings, where, dtype=array.dtype, shape=array.shape, counts="none")
+            sent = rows_of(array.shape, name, size)
+            found = signature(
+                self.settings, where, dtype=array.dtype, shape=array.shape, counts="none"
+            )
+        self._array, self._sent = array, sent
         shares = Shares(array, sent)
         return Movement(found, shares, array.dtype, transport, where, float(array.nbytes))
 
-    call, known = yield from agreed(transport, make)
-    dtype = array.dtype
-    received = np.array(sent, np.int64)
-    if sendcounts is not None:
-        yield Waiting(transport.comm.Ialltoall(MPI.IN_PLACE, received))
-    counts = [int(count) for count in received]
+    def share(self, transport: MpiTransport) -> Steps:
+        received = np.array(self._sent, np.int64)
+        if self._sendcounts is not None:
+            yield Waiting(transport.comm.Ialltoall(MPI.IN_PLACE, received))
+        self._taken = [int(count) for count in received]
 
-    def prepare() -> None:
-        if recvcounts is not None:
-            wanted = check_counts(recvcounts, "recvcounts", size, None)
-            if wanted != counts:
-                raise ValueError(f"recvcounts: got {wanted}, but the ranks send {counts}")
-        shape = array.shape if sendcounts is None else (sum(counts),)
-        call.fill(given_room(recvbuf, "recvbuf", shape, dtype, bool(call.on_device)), counts)
+    def prepare(self) -> None:
+        if self._recvcounts is not None:
+            wanted = check_counts(self._recvcounts, "recvcounts", self.transport.size, None)
+            if wanted != self._taken:
+                raise ValueError(f"recvcounts: got {wanted}, but the ranks send {self._taken}")
+        shape = self._array.shape if self._sendcounts is None else (sum(self._taken),)
+        on_device = bool(self.call.on_device)
+        room = given_room(self.recvbuf, "recvbuf", shape, self.dtype, on_device)
+        self.call.fill(room, self._taken)
 
-    def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
-        return pairwise_alltoall(link, cutter.rows(sent), cutter.rows(counts))
+    @property
+    def given(self) -> Any:
+        return None if self._in_place else self._sendbuf
 
-    def native(send: Bytes | None, into: Bytes | None) -> None:
-        transport.comm.Alltoallv(counted(send, sent, dtype), counted(into, counts, dtype))
+    @property
+    def dtype(self) -> np.dtype:
+        return self._array.dtype
 
-    def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
-        nccl.exchange(send, in_bytes(sent, dtype), into, in_bytes(counts, dtype))
+    @property
+    def share_nbytes(self) -> int:
+        return int(self.known.fact) // self.transport.size
 
-    share_nbytes = int(known.fact) // size
-    route = Route(schedule, native, array.nbytes - sent[rank] * dtype.itemsize, by_nccl)
-    told = yield from move(transport, call, known, dtype, share_nbytes, prepare, route, start)
-    result = as_given(call.result, recvbuf)
-    return (result, told) if return_info else result
+    @property
+    def native_nbytes(self) -> int:
+        own = self._sent[self.transport.rank]
+        return int(self._array.nbytes) - own * self.dtype.itemsize
+
+    def schedule(self, algorithm: str, link: Link, cutter: Cutter) -> Steps:
+        return pairwise_alltoall(link, cutter.rows(self._sent), cutter.rows(self._taken))
+
+    def native(self, send: Bytes | None, into: Bytes | None) -> Steps:
+        given = counted(send, self._sent, self.dtype)
+        return native(self.transport, "Alltoallv", given, counted(into, self._taken, self.dtype))
+
+    def by_nccl(self, nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+        given, taken = in_bytes(self._sent, self.dtype), in_bytes(self._taken, self.dtype)
+        nccl.exchange(send, given, into, taken)
+
+
+ialltoall = started(alltoall)
+alltoall_init = persistent(alltoall)

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 from zccl.algorithms.binomial import binomial_bcast, scatter_allgather_bcast
-from zccl.algorithms.primitives import Link, Steps, StepsTo, finish
+from zccl.algorithms.primitives import Link, Steps
 from zccl.arrays import given_array, given_room, is_on_device
 from zccl.collectives.arguments import check_root
+from zccl.collectives.calling import Asked, collective, persistent, started
 from zccl.collectives.layout import Layout, shared_layout
-from zccl.collectives.moving import Cutter, Movement, Route, Settings, move, signature, whole
-from zccl.collectives.running import agreed, as_given, communicator
+from zccl.collectives.moving import Cutter, Movement, MovingCollective, Settings, signature, whole
+from zccl.collectives.running import native
 from zccl.collectives.shares import Shares
 from zccl.options import Options
-from zccl.streams import on_callers_stream
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
 _ALGORITHMS = {"binomial": binomial_bcast, "scatter_allgather": scatter_allgather_bcast}
 
 
-@on_callers_stream
+@collective
 def bcast(
     buf: Array | None = None,
     root: int = 0,
@@ -36,7 +36,7 @@ def bcast(
     stream: Any = None,
     return_info: bool = False,
     options: Options | None = None,
-) -> Any:
+) -> Asked:
     """Give every rank the root's array.
 
     Collective. The array is compressed once, at the root; ranks pass compressed bytes on.
@@ -104,60 +104,76 @@ def bcast(
     (10000,)
     """
     settings = Settings("bcast", error_bound, mode, algorithm, stream, options)
-    return finish(_steps(settings, buf, root, communicator(comm), return_info))
+    return Asked(comm, (buf,), stream, options, return_info, _Bcast(settings, buf, root))
 
 
-def _steps(
-    settings: Settings,
-    buf: Any,
-    root: int,
-    transport: MpiTransport,
-    return_info: bool,
-) -> StepsTo[Any]:
-    start = time.perf_counter()
-    layout: Layout | None = None
+class _Bcast(MovingCollective):
+    def __init__(self, settings: Settings, buf: Any, root: int):
+        super().__init__(settings, buf)
+        self._root = root
 
-    def make() -> Movement:
-        nonlocal layout
+    def make(self, transport: MpiTransport) -> Movement:
+        buf = self.recvbuf
         where = None if buf is None else is_on_device(buf)
-        found = signature(settings, where, root=check_root(root, transport.size))
-        if transport.rank != root:
+        found = signature(self.settings, where, root=check_root(self._root, transport.size))
+        self._layout: Layout | None = None
+        if transport.rank != self._root:
             return Movement(found, None, None, transport, where)
         array = given_array(buf, "buf")
-        layout = Layout(array.dtype, array.shape, bool(where))
+        self._layout = Layout(array.dtype, array.shape, bool(where))
         call = Movement(found, Shares(array, [array.size]), array.dtype, transport, where)
         call.result = buf
         return call
 
-    call, known = yield from agreed(transport, make)
-    top = check_root(root, transport.size)
-    dtype, shape, on_device = yield from shared_layout(transport.comm, layout, top)
-    count = math.prod(shape)
-    fills = transport.rank != top or call.signature.options.replace_root
+    def share(self, transport: MpiTransport) -> Steps:
+        self._top = check_root(self._root, transport.size)
+        self._shared = yield from shared_layout(transport.comm, self._layout, self._top)
+        self._count = math.prod(self._shared.shape)
+        self._at_root = transport.rank == self._top
+        self._fills = not self._at_root or self.call.signature.options.replace_root
 
-    def prepare() -> None:
+    def prepare(self) -> None:
+        call, shared = self.call, self._shared
         if call.on_device is None:
-            call.on_device = on_device
-        if fills:
-            call.fill(given_room(buf, "buf", shape, dtype, call.on_device), [count])
+            call.on_device = shared.on_device
+        if self._fills:
+            room = given_room(self.recvbuf, "buf", shared.shape, shared.dtype, call.on_device)
+            call.fill(room, [self._count])
 
-    def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
-        return _ALGORITHMS[algorithm](link, cutter.chunks(count), top, decode_root=fills)
+    @property
+    def given(self) -> Any:
+        return self.recvbuf if self._at_root else None
 
-    def native(send: Bytes | None, into: Bytes | None) -> None:
-        transport.comm.Bcast(whole(send if transport.rank == top else into, dtype), top)
-        fill_root(send, into)
+    @property
+    def dtype(self) -> np.dtype:
+        return self._shared.dtype
 
-    def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
-        nccl.bcast(send if transport.rank == top else into, top)
-        fill_root(send, into)
+    @property
+    def share_nbytes(self) -> int:
+        return self._count * self.dtype.itemsize
 
-    def fill_root(send: Bytes | None, into: Bytes | None) -> None:
-        if send is not None and into is not None:  # `replace_root`
-            into[...] = send
+    @property
+    def native_nbytes(self) -> int:
+        return self.share_nbytes if self._at_root else 0
 
-    nbytes = count * dtype.itemsize
-    route = Route(schedule, native, nbytes if transport.rank == top else 0, by_nccl)
-    told = yield from move(transport, call, known, dtype, nbytes, prepare, route, start)
-    result = as_given(call.result, buf)
-    return (result, told) if return_info else result
+    def schedule(self, algorithm: str, link: Link, cutter: Cutter) -> Steps:
+        chunks = cutter.chunks(self._count)
+        return _ALGORITHMS[algorithm](link, chunks, self._top, decode_root=self._fills)
+
+    def native(self, send: Bytes | None, into: Bytes | None) -> Steps:
+        buffer = send if self._at_root else into
+        yield from native(self.transport, "Bcast", whole(buffer, self.dtype), self._top)
+        _replace_root(send, into)
+
+    def by_nccl(self, nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+        nccl.bcast(send if self._at_root else into, self._top)
+        _replace_root(send, into)
+
+
+def _replace_root(send: Bytes | None, into: Bytes | None) -> None:
+    if send is not None and into is not None:
+        into[...] = send
+
+
+ibcast = started(bcast)
+bcast_init = persistent(bcast)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from zccl.algorithms.agreement import Agreed
+from zccl.algorithms.primitives import StepsTo
 from zccl.algorithms.protocols import Transport
 from zccl.errors import TransportError
 from zccl.transport.mpi import MpiTransport
@@ -33,6 +34,17 @@ class Carrier(NamedTuple):
     messages: Callable[[], Transport]
     direct: bool = False
     collectives: Callable[[], Any] | None = None
+
+
+def chosen_carrier(transport: MpiTransport, wanted: str, known: Agreed) -> StepsTo[Carrier]:
+    """Return what carries the messages of a call, as `choose_carrier`, when that can be used.
+
+    What finds and uses the ways between GPUs must run in one order on all ranks, so there
+    operations take turns.
+    """
+    if known.device and not known.host and wanted != "mpi-staged":
+        yield transport.turn()
+    return choose_carrier(transport, wanted, known)
 
 
 def choose_carrier(transport: MpiTransport, wanted: str, known: Agreed) -> Carrier:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from mpi4py import MPI
 
 from zccl.algorithms.agreement import Terms, agree
 from zccl.algorithms.binomial import binomial_gather
-from zccl.algorithms.primitives import Link, Steps, StepsTo, finish
+from zccl.algorithms.primitives import Link, Steps
 from zccl.arrays import given_array, given_room, is_on_device, overlap
 from zccl.collectives.arguments import (
     check_counts,
@@ -21,28 +20,27 @@ from zccl.collectives.arguments import (
     check_same_counts,
     own_slot,
 )
+from zccl.collectives.calling import Asked, collective, persistent, started
 from zccl.collectives.layout import shared_counts
 from zccl.collectives.moving import (
     Cutter,
     Movement,
-    Route,
+    MovingCollective,
     Settings,
     alone,
     counted,
     in_bytes,
-    move,
     signature,
     whole,
 )
-from zccl.collectives.running import agreed, as_given, communicator
+from zccl.collectives.running import native
 from zccl.collectives.shares import Shares
 from zccl.options import Options
-from zccl.streams import on_callers_stream
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
 
-@on_callers_stream
+@collective
 def gather(
     sendbuf: Any,
     recvbuf: Array | None = None,
@@ -56,7 +54,7 @@ def gather(
     stream: Any = None,
     return_info: bool = False,
     options: Options | None = None,
-) -> Any:
+) -> Asked:
     """Give the root the arrays of all ranks.
 
     Collective. Each rank compresses its array; ranks pass packed bytes on untouched, and the root
@@ -130,76 +128,87 @@ def gather(
     True
     """
     settings = Settings("gather", error_bound, mode, algorithm, stream, options)
-    return finish(
-        _steps(settings, sendbuf, recvbuf, recvcounts, root, communicator(comm), return_info)
-    )
+    gathered = _Gather(settings, sendbuf, recvbuf, recvcounts, root)
+    return Asked(comm, (sendbuf, recvbuf), stream, options, return_info, gathered)
 
 
-def _steps(
-    settings: Settings,
-    sendbuf: Any,
-    recvbuf: Any,
-    recvcounts: Any,
-    root: int,
-    transport: MpiTransport,
-    return_info: bool,
-) -> StepsTo[Any]:
-    start = time.perf_counter()
-    size, rank = transport.size, transport.rank
-    array = np.empty(0)
-    counts: list[int] | None = None
+class _Gather(MovingCollective):
+    def __init__(self, settings: Settings, sendbuf: Any, recvbuf: Any, recvcounts: Any, root: int):
+        super().__init__(settings, recvbuf)
+        self._sendbuf = sendbuf
+        self._recvcounts = recvcounts
+        self._root = root
 
-    def make() -> Movement:
-        nonlocal array, counts
-        top = check_root(root, size)
-        if sendbuf is MPI.IN_PLACE:
+    def make(self, transport: MpiTransport) -> Movement:
+        size, rank, recvbuf = transport.size, transport.rank, self.recvbuf
+        self._counts: list[int] | None = None
+        top = self._top = check_root(self._root, size)
+        if self._sendbuf is MPI.IN_PLACE:
             if rank != top:
                 raise ValueError("sendbuf: MPI.IN_PLACE is for the root only")
-            array = own_slot(recvbuf, recvcounts, rank, size)
+            array = own_slot(recvbuf, self._recvcounts, rank, size)
         else:
-            array = given_array(sendbuf, "sendbuf")
+            array = given_array(self._sendbuf, "sendbuf")
         if overlap(array, recvbuf):
             array = array.copy()
         where = is_on_device(array)
-        found = signature(settings, where, root=top, dtype=array.dtype)
-        if rank == top and recvcounts is not None:
-            counts = check_counts(recvcounts, "recvcounts", size, None)
-        flat = float(recvcounts is not None) if rank == top else -math.inf
+        found = signature(self.settings, where, root=top, dtype=array.dtype)
+        flat = -math.inf
+        if rank == top:
+            flat = float(self._recvcounts is not None)
+            if flat:
+                self._counts = check_counts(self._recvcounts, "recvcounts", size, None)
+        self._array = array
         return Movement(found, Shares(array, [array.size]), array.dtype, transport, where, flat)
 
-    call, known = yield from agreed(transport, make)
-    flat = known.fact
-    top = check_root(root, size)
-    dtype = array.dtype
-    if flat:
-        shares = yield from shared_counts(transport.comm, counts, top)
-    else:
-        yield from agree(transport.comm, Terms.of({"shape": str(array.shape)}))
-        shares = [array.size] * size
+    def share(self, transport: MpiTransport) -> Steps:
+        if self.known.fact:
+            self._shares = yield from shared_counts(transport.comm, self._counts, self._top)
+        else:
+            yield from agree(transport.comm, Terms.of({"shape": str(self._array.shape)}))
+            self._shares = [self._array.size] * transport.size
 
-    def prepare() -> None:
-        check_same_counts(recvcounts, shares, "recvcounts")
+    def prepare(self) -> None:
+        call, shares, rank, array = self.call, self._shares, self.transport.rank, self._array
+        check_same_counts(self._recvcounts, shares, "recvcounts")
         check_own_count(shares, "recvcounts", rank, array.size)
         call.source = Shares(array, [array.size], before=sum(shares[:rank]))
-        if rank == top:
-            shape = (sum(shares),) if flat else (size, *array.shape)
-            result = given_room(recvbuf, "recvbuf", shape, dtype, bool(call.on_device))
-            call.fill(result, shares)
+        if rank == self._top:
+            shape = (sum(shares),) if self.known.fact else (len(shares), *array.shape)
+            room = given_room(self.recvbuf, "recvbuf", shape, array.dtype, bool(call.on_device))
+            call.fill(room, shares)
 
-    def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
-        return binomial_gather(link, cutter.rows(shares), top)
+    @property
+    def given(self) -> Any:
+        return None if self._sendbuf is MPI.IN_PLACE else self._sendbuf
 
-    def native(send: Bytes | None, into: Bytes | None) -> None:
-        transport.comm.Gatherv(whole(send, dtype), counted(into, shares, dtype), top)
+    @property
+    def dtype(self) -> np.dtype:
+        return self._array.dtype
 
-    def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+    @property
+    def share_nbytes(self) -> int:
+        return sum(self._shares) * self.dtype.itemsize // len(self._shares)
+
+    @property
+    def native_nbytes(self) -> int:
+        return 0 if self.transport.rank == self._top else int(self._array.nbytes)
+
+    def schedule(self, algorithm: str, link: Link, cutter: Cutter) -> Steps:
+        return binomial_gather(link, cutter.rows(self._shares), self._top)
+
+    def native(self, send: Bytes | None, into: Bytes | None) -> Steps:
+        taken = counted(into, self._shares, self.dtype)
+        return native(self.transport, "Gatherv", whole(send, self.dtype), taken, self._top)
+
+    def by_nccl(self, nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+        size, rank = self.transport.size, self.transport.rank
+        shares = self._shares
         nccl.exchange(
-            send, in_bytes(alone(top, shares[rank], size), dtype),
-            into, in_bytes(shares if rank == top else [0] * size, dtype),
+            send, in_bytes(alone(self._top, shares[rank], size), self.dtype),
+            into, in_bytes(shares if rank == self._top else [0] * size, self.dtype),
         )  # fmt: skip
 
-    share_nbytes = sum(shares) * dtype.itemsize // size
-    route = Route(schedule, native, 0 if rank == top else array.nbytes, by_nccl)
-    told = yield from move(transport, call, known, dtype, share_nbytes, prepare, route, start)
-    result = as_given(call.result, recvbuf)
-    return (result, told) if return_info else result
+
+igather = started(gather)
+gather_init = persistent(gather)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,31 +12,34 @@ import numpy as np
 from mpi4py import MPI
 
 from zccl import errorbound
-from zccl.algorithms.agreement import NO_RANGE, Agreed, Terms
+from zccl.algorithms.agreement import NO_RANGE, Terms
 from zccl.algorithms.primitives import Link, Steps, StepsTo
 from zccl.algorithms.protocols import Codec
-from zccl.arrays import check_stream, fill_number, is_on_device, value_dtype
+from zccl.arrays import check_stream, fill_number, is_on_device, overlap, value_dtype
 from zccl.codecs.coder import make_coder
 from zccl.codecs.movement import MovementCodec
 from zccl.codecs.places import Nowhere, Place
 from zccl.codecs.plain import PlainCodec
 from zccl.codecs.ranges import finite_range
 from zccl.codecs.tiles import Grid
-from zccl.collectives.carriers import Carrier, choose_carrier
+from zccl.collectives.carriers import Carrier, chosen_carrier
 from zccl.collectives.grids import movement_grid
 from zccl.collectives.running import (
     NO_GRID,
     Decision,
+    Outcome,
     Traffic,
+    agreed,
     announce,
+    as_given,
     done_by_all,
+    holds_everywhere,
     info,
     run_schedule,
 )
 from zccl.collectives.shares import Shares, components
 from zccl.config import cpu_threads, overrides
 from zccl.device import copy_to_device, copy_to_host, pinned_like
-from zccl.info import Info
 from zccl.options import Options, effective_options
 from zccl.plan import (
     Plan,
@@ -160,11 +163,32 @@ class Movement:
         self.result: Array | None = None
         self._ends = NO_RANGE
         self._values: Array | None = None
-        if source is not None and dtype is not None and signature.codable(dtype):
-            if signature.settled(dtype, transport) is None:
-                self._values = source.values()
-                threads = cpu_threads(transport.local_size)
-                self._ends = finite_range(self._values, signature.fill(dtype), threads)
+        self._threads = cpu_threads(transport.local_size)
+        self._coded = source is not None and dtype is not None and signature.codable(dtype)
+        if dtype is not None and signature.settled(dtype, transport) is not None:
+            self._coded = False
+        if self._coded:
+            self.survey()
+
+    @property
+    def counts_range(self) -> bool:
+        """Whether the bound counts in the range of the values."""
+        return self._coded and self.signature.mode == "rel"
+
+    def survey(self) -> None:
+        """Look at the values that this rank gives, where they may be quantised."""
+        if self._coded:
+            assert self.source is not None
+            self._values = self.source.values()
+            fill = self.signature.fill(self.source.dtype)
+            self._ends = finite_range(self._values, fill, self._threads)
+
+    def lies_in(self, given: Any) -> bool:
+        """Whether what it gives is read where the caller's array lies."""
+        if self.source is None or not self.source.nbytes:
+            return True
+        row = self._values if self._values is not None else self.source.elements()
+        return overlap(row, given)
 
     def value_ends(self) -> tuple[float, float]:
         """Return the smallest and largest finite value here."""
@@ -228,92 +252,156 @@ class Cutter(NamedTuple):
         return chunk_parts(count * self.components, self.itemsize, self.size, self.segment_nbytes)
 
 
-class Route(NamedTuple):
-    """How data gets where it belongs.
+class MovingCollective(ABC):
+    """A collective that moves data, with its arguments as given.
 
     Attributes
     ----------
-    schedule : function of algorithm, link and cutter
-        One of zccl's own algorithms.
-    nccl : function of NCCL's collectives, the bytes to send and those to fill
-        What NCCL has for it.
-    native : function of the bytes to send and those to fill
-        MPI's own collective.
-    native_nbytes : int
-        Bytes that this rank sends there.
-    """
-
-    schedule: Callable[[str, Link, Cutter], Steps]
-    native: Callable[[Bytes | None, Bytes | None], None]
-    native_nbytes: int
-    nccl: Callable[[Any, Bytes | None, Bytes | None], None]
-
-
-def move(
-    transport: MpiTransport,
-    call: Movement,
-    known: Agreed,
-    dtype: np.dtype,
-    share_nbytes: int,
-    prepare: Callable[[], None],
-    route: Route,
-    start: float,
-) -> StepsTo[Info]:
-    """Move the data of a call whose arguments are agreed on.
-
-    Parameters
-    ----------
-    transport, call : MpiTransport, Movement
-        Of this rank.
+    settings : Settings
+        Arguments beside buffers, counts and root.
+    recvbuf : array, MPI.IN_PLACE or None
+        What is to be filled.
+    transport : MpiTransport
+        Of the communicator, or of this operation.
+    call : Movement
+        The arguments, checked.
     known : Agreed
         What is known of all ranks.
-    dtype : dtype
-        Of the array.
-    share_nbytes : int
-        Uncompressed bytes by which an algorithm is chosen.
-    prepare : function
-        Checks and allocates what depends on the other ranks; what it raises is raised on all.
-    route : Route
-        How data gets where it belongs.
-    start : float
-        Clock time when the call began.
-
-    Returns
-    -------
-    Info
-        How it went; `call.result` is there.
     """
-    s = call.signature
-    carrier = choose_carrier(transport, s.options.transport, known)
-    decision = _decide(s, transport, known.ends, dtype, share_nbytes)
 
-    def get_ready() -> Buffers | tuple[Codec, Grid]:
-        prepare()
-        if decision.plan.algorithm == "native":
-            return Buffers.of(*call.native_buffers(), carrier.collectives is None)
-        return call.codec(decision, dtype, cpu_threads(transport.local_size), carrier.direct)
+    def __init__(self, settings: Settings, recvbuf: Any):
+        self.settings = settings
+        self.recvbuf = recvbuf
+        self._prepared = False
+        self._steady = False
 
-    ready = yield from done_by_all(transport, get_ready)
-    announce(transport, decision.plan, carrier, s.terms)
-    at = time.perf_counter()
-    if isinstance(ready, Buffers):
-        _native(route, carrier, ready)
-        sent = route.native_nbytes
-        traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
-    else:
-        codec, grid = ready
-        link = Link(carrier.messages(), codec)
-        cutter = Cutter(
-            components(dtype) if decision.grid.step else 1, codec.itemsize,
-            segment_size(s.options.segment_nbytes, known.device), transport.size,
-        )  # fmt: skip
-        steps = route.schedule(decision.plan.algorithm, link, cutter)
-        traffic = yield from run_schedule(transport, link, codec, steps)
-        decision = decision._replace(grid=grid)
-    if call.target is not None:
-        call.target.deliver()
-    nbytes = 0 if call.source is None else call.source.nbytes
-    return info(s.collective, decision, carrier, nbytes, traffic, start, at)
+    # What each one has of its own.
+
+    @abstractmethod
+    def make(self, transport: MpiTransport) -> Movement:
+        """Check the arguments on this rank."""
+
+    def share(self, transport: MpiTransport) -> Steps:
+        """Tell all ranks what one of them knows."""
+        yield from ()
+
+    def prepare(self) -> None:  # noqa: B027
+        """Check and make room where that depends on other ranks; an error is raised on all."""
+
+    @property
+    @abstractmethod
+    def given(self) -> Any:
+        """The array that this rank gives, None for none."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype:
+        """Of the array, once all have agreed."""
+
+    @property
+    @abstractmethod
+    def share_nbytes(self) -> int:
+        """Uncompressed bytes by which an algorithm is chosen."""
+
+    @property
+    @abstractmethod
+    def native_nbytes(self) -> int:
+        """Bytes that this rank sends in MPI's own collective."""
+
+    @abstractmethod
+    def schedule(self, algorithm: str, link: Link, cutter: Cutter) -> Steps:
+        """Return the steps of one of zccl's own algorithms."""
+
+    @abstractmethod
+    def native(self, send: Bytes | None, into: Bytes | None) -> Steps:
+        """Run MPI's own collective on bytes."""
+
+    @abstractmethod
+    def by_nccl(self, nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+        """Do it by what NCCL has for it."""
+
+    # What they share.
+
+    def agree(self, transport: MpiTransport) -> Steps:
+        """Check the arguments, and agree on them."""
+        self.transport = transport
+        self._prepared = False
+        self.call, self.known = yield from agreed(transport, lambda: self.make(transport))
+        yield from self.share(transport)
+
+    def keep(self, transport: MpiTransport) -> Steps:
+        """Get ready to be run again and again, always into the same array."""
+        yield from done_by_all(transport, self.prepare)
+        self._prepared = True
+        call = self.call
+        if self.recvbuf is None:
+            self.recvbuf = call.result
+        alike = call.lies_in(self.given) and not call.counts_range
+        self._steady = yield from holds_everywhere(transport, alike)
+
+    def renew(self, transport: MpiTransport) -> Steps:
+        """Read the input again where it was copied, and agree on its range where that counts."""
+        if self._steady:
+            self.transport = transport
+            self.call.survey()
+        else:
+            yield from self.agree(transport)
+
+    def run(self, transport: MpiTransport, start: float) -> StepsTo[Outcome]:
+        """Move the data."""
+        self.transport = transport
+        call, known, dtype = self.call, self.known, self.dtype
+        s = call.signature
+        carrier = yield from chosen_carrier(transport, s.options.transport, known)
+        decision = _decide(s, transport, known.ends, dtype, self.share_nbytes)
+
+        def get_ready() -> Buffers | tuple[Codec, Grid]:
+            if not self._prepared:
+                self.prepare()
+            if decision.plan.algorithm == "native":
+                return Buffers.of(*call.native_buffers(), carrier.collectives is None)
+            return call.codec(decision, dtype, cpu_threads(transport.local_size), carrier.direct)
+
+        if self._prepared and not known.device:
+            ready = get_ready()
+        else:
+            ready = yield from done_by_all(transport, get_ready)
+        announce(transport, decision.plan, carrier, s.terms)
+        at = time.perf_counter()
+        if isinstance(ready, Buffers):
+            yield from self._native(carrier, ready)
+            sent = self.native_nbytes
+            traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
+        else:
+            codec, grid = ready
+            link = Link(carrier.messages(), codec)
+            cutter = Cutter(
+                components(dtype) if decision.grid.step else 1, codec.itemsize,
+                segment_size(s.options.segment_nbytes, known.device), transport.size,
+            )  # fmt: skip
+            steps = self.schedule(decision.plan.algorithm, link, cutter)
+            traffic = yield from run_schedule(transport, link, codec, steps)
+            decision = decision._replace(grid=grid)
+        if call.target is not None:
+            call.target.deliver()
+        nbytes = 0 if call.source is None else call.source.nbytes
+        end = time.perf_counter()
+        return Outcome(
+            as_given(call.result, self.recvbuf),
+            lambda: info(s.collective, decision, carrier, nbytes, traffic, start, at, end),
+        )
+
+    def _native(self, carrier: Carrier, buffers: Buffers) -> Steps:
+        """Run MPI's own collective, or NCCL's; device arrays reach MPI through pinned memory."""
+        send, into, given, taken = buffers
+        if carrier.collectives is not None:
+            self.by_nccl(carrier.collectives(), send, into)
+            return
+        if given is not None and given is not send:
+            copy_to_host(send, given)
+        yield from self.native(given, taken)
+        if taken is not None and taken is not into:
+            copy_to_device(taken, into)
 
 
 class Buffers(NamedTuple):
@@ -341,19 +429,6 @@ class Buffers(NamedTuple):
             return pinned_like(row) if needs_one else row
 
         return cls(send, into, twin(send), twin(into))
-
-
-def _native(route: Route, carrier: Carrier, buffers: Buffers) -> None:
-    """Run MPI's own collective, or NCCL's; device arrays reach MPI through pinned memory."""
-    send, into, given, taken = buffers
-    if carrier.collectives is not None:
-        route.nccl(carrier.collectives(), send, into)
-        return
-    if given is not None and given is not send:
-        copy_to_host(send, given)
-    route.native(given, taken)
-    if taken is not None and taken is not into:
-        copy_to_device(taken, into)
 
 
 def _decide(

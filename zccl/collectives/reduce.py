@@ -10,7 +10,8 @@ from mpi4py import MPI
 from zccl.algorithms.binomial import binomial_reduce, reduce_scatter_gather
 from zccl.algorithms.primitives import ReducingLink, Steps
 from zccl.codecs.places import Nowhere, Place, Row
-from zccl.collectives.reducing import Family, reduce_over
+from zccl.collectives.calling import Asked, collective, persistent, started
+from zccl.collectives.reducing import Family, ReadyReduction
 from zccl.collectives.reduction import (
     HostTwin,
     Reduction,
@@ -19,10 +20,10 @@ from zccl.collectives.reduction import (
     result_like,
     signature,
 )
+from zccl.collectives.running import native
 from zccl.ops import Op
 from zccl.options import Options
 from zccl.plan import chunk_parts
-from zccl.streams import on_callers_stream
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
@@ -32,7 +33,7 @@ _ALGORITHMS: dict[str, Callable[[ReducingLink, list[list[slice]], int], Steps]] 
 }
 
 
-@on_callers_stream
+@collective
 def reduce(
     sendbuf: Any,
     recvbuf: Array | None = None,
@@ -46,7 +47,7 @@ def reduce(
     stream: Any = None,
     return_info: bool = False,
     options: Options | None = None,
-) -> Any:
+) -> Asked:
     """Reduce an array over all ranks and give the root the result.
 
     Collective: all ranks call it with arrays of the same shape and dtype and with the same
@@ -121,7 +122,8 @@ def reduce(
     True
     """
     settings = Settings("reduce", op, error_bound, mode, algorithm, stream, options, root=root)
-    return reduce_over(_FAMILY, settings, sendbuf, recvbuf, comm, return_info)
+    ready = ReadyReduction(_FAMILY, settings, sendbuf, recvbuf)
+    return Asked(comm, (sendbuf, recvbuf), stream, options, return_info, ready)
 
 
 def _make(settings: Settings, sendbuf: Any, recvbuf: Any, transport: MpiTransport) -> Reduction:
@@ -142,9 +144,9 @@ def _schedule(
     return lambda link: _ALGORITHMS[algorithm](link, chunks, s.root), place
 
 
-def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> None:
+def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> Steps:
     send = MPI.IN_PLACE if call.in_place else call.source
-    transport.comm.Reduce(send, call.target, op, call.signature.root)
+    return native(transport, "Reduce", send, call.target, op, call.signature.root)
 
 
 def _nccl(nccl: Any, call: Reduction) -> None:
@@ -152,3 +154,6 @@ def _nccl(nccl: Any, call: Reduction) -> None:
 
 
 _FAMILY = Family(_make, _schedule, _native, lambda size: (size - 1) / size, _nccl)
+
+ireduce = started(reduce)
+reduce_init = persistent(reduce)

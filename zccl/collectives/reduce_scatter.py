@@ -12,17 +12,18 @@ from zccl.algorithms.primitives import ReducingLink, Steps
 from zccl.algorithms.ring import ring_reduce_scatter
 from zccl.arrays import given_result, given_room, is_on_device
 from zccl.codecs.places import Place, Runs
-from zccl.collectives.reducing import Family, reduce_over
+from zccl.collectives.calling import Asked, collective, persistent, started
+from zccl.collectives.reducing import Family, ReadyReduction
 from zccl.collectives.reduction import HostTwin, Reduction, Settings, given_input, signature
+from zccl.collectives.running import native
 from zccl.ops import Op
 from zccl.options import Options
 from zccl.plan import covering_parts, share_runs
-from zccl.streams import on_callers_stream
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
 
-@on_callers_stream
+@collective
 def reduce_scatter(
     sendbuf: Any,
     recvbuf: Array | None = None,
@@ -36,7 +37,7 @@ def reduce_scatter(
     stream: Any = None,
     return_info: bool = False,
     options: Options | None = None,
-) -> Any:
+) -> Asked:
     """Reduce an array over all ranks and give each rank its share of the flattened result.
 
     Collective: all ranks call it with arrays of the same shape and dtype and with the same
@@ -115,7 +116,8 @@ def reduce_scatter(
     settings = Settings(
         "reduce_scatter", op, error_bound, mode, algorithm, stream, options, counts=recvcounts
     )
-    return reduce_over(_FAMILY, settings, sendbuf, recvbuf, comm, return_info)
+    ready = ReadyReduction(_FAMILY, settings, sendbuf, recvbuf)
+    return Asked(comm, (sendbuf, recvbuf), stream, options, return_info, ready)
 
 
 def _make(settings: Settings, sendbuf: Any, recvbuf: Any, transport: MpiTransport) -> Reduction:
@@ -145,7 +147,7 @@ def _schedule(
     return lambda link: ring_reduce_scatter(link, chunks), Runs(call.target, runs[transport.rank])
 
 
-def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> None:
+def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> Steps:
     s = call.signature
     assert s.shares is not None and call.target is not None
     components = call.source.size // max(sum(s.shares), 1)
@@ -153,11 +155,11 @@ def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> 
     if source.ctypes.data == call.target.ctypes.data:  # MPI refuses that for empty shares, too
         source = source.copy()
     if components == 1:
-        transport.comm.Reduce_scatter(source, call.target, s.shares, op)
+        yield from native(transport, "Reduce_scatter", source, call.target, s.shares, op)
         return
     # The rows of first and second components, one after the other.
     for send, into in zip(np.split(source, 2), np.split(call.target, 2), strict=True):
-        transport.comm.Reduce_scatter(send, into, s.shares, op)
+        yield from native(transport, "Reduce_scatter", send, into, s.shares, op)
 
 
 def _nccl(nccl: Any, call: Reduction) -> None:
@@ -170,3 +172,6 @@ def _nccl(nccl: Any, call: Reduction) -> None:
 
 
 _FAMILY = Family(_make, _schedule, _native, lambda size: (size - 1) / size, _nccl)
+
+ireduce_scatter = started(reduce_scatter)
+reduce_scatter_init = persistent(reduce_scatter)

@@ -11,26 +11,27 @@ from mpi4py import MPI
 
 from zccl import errorbound
 from zccl.algorithms.agreement import Agreed
-from zccl.algorithms.primitives import ReducingLink, Steps, StepsTo, finish
+from zccl.algorithms.primitives import ReducingLink, Steps, StepsTo
 from zccl.algorithms.protocols import ReducingCodec
-from zccl.arrays import is_on_device
+from zccl.arrays import is_on_device, overlap
 from zccl.codecs.coder import make_coder
 from zccl.codecs.places import Place, Row
 from zccl.codecs.plain import PlainReduction, divide, reduce_plain
 from zccl.codecs.quantised import QuantisedCodec
 from zccl.codecs.tiles import Grid
-from zccl.collectives.carriers import Carrier, choose_carrier
+from zccl.collectives.carriers import Carrier, chosen_carrier
 from zccl.collectives.reduction import HostTwin, Reduction, Settings, Signature
 from zccl.collectives.running import (
     NO_GRID,
     Decision,
     Made,
+    Outcome,
     Traffic,
     agreed,
     announce,
     as_given,
-    communicator,
     done_by_all,
+    holds_everywhere,
     info,
     run_schedule,
 )
@@ -52,7 +53,7 @@ class Family(NamedTuple):
     schedule : function of algorithm, call, transport and segment size
         The schedule to run, and the place for its results.
     native : function of transport, call (or its twin on the host) and operation
-        MPI's own collective.
+        The steps of MPI's own collective.
     native_share : function of the number of ranks
         What part of the array the native algorithm with the fewest bytes sends.
     nccl : function of NCCL's collectives and the call
@@ -63,51 +64,89 @@ class Family(NamedTuple):
     schedule: Callable[
         [str, Reduction, MpiTransport, int], tuple[Callable[[ReducingLink], Steps], Place]
     ]
-    native: Callable[[MpiTransport, Reduction | HostTwin, MPI.Op], None]
+    native: Callable[[MpiTransport, Reduction | HostTwin, MPI.Op], Steps]
     native_share: Callable[[int], float]
     nccl: Callable[[Any, Reduction], None]
 
 
-def reduce_over(
-    family: Family,
-    settings: Settings,
-    sendbuf: Any,
-    recvbuf: Any,
-    comm: MPI.Intracomm | None,
-    return_info: bool,
-) -> Any:
-    """Make the call of one of the reductions."""
-    steps = _reduction(family, settings, sendbuf, recvbuf, communicator(comm), return_info)
-    return finish(steps)
+class ReadyReduction:
+    """A reduction whose arguments all ranks have agreed on.
 
+    Parameters
+    ----------
+    family : Family
+        Which one.
+    settings, sendbuf, recvbuf
+        As the caller gave them.
+    """
 
-def _reduction(
-    family: Family,
-    settings: Settings,
-    sendbuf: Any,
-    recvbuf: Any,
-    transport: MpiTransport,
-    return_info: bool,
-) -> StepsTo[Any]:
-    start = time.perf_counter()
-    call, known = yield from agreed(
-        transport, lambda: family.make(settings, sendbuf, recvbuf, transport)
-    )
-    s = call.signature
-    carrier = choose_carrier(transport, s.options.transport, known)
-    decision = decide(s, transport.rank, transport.size, transport.one_node, *known.ends)
-    announce(transport, decision.plan, carrier, s.terms)
-    at = time.perf_counter()
-    if decision.plan.algorithm == "native":
-        yield from _native(family, transport, call, carrier, known)
-        sent = round(s.nbytes * family.native_share(transport.size))
-        traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
-    else:
-        traffic = yield from _own(family, transport, call, carrier, known, decision)
-    result = as_given(call.deliver(), recvbuf)
-    if not return_info:
-        return result
-    return result, info(settings.collective, decision, carrier, s.nbytes, traffic, start, at)
+    def __init__(self, family: Family, settings: Settings, sendbuf: Any, recvbuf: Any):
+        self._family = family
+        self._settings = settings
+        self._sendbuf = sendbuf
+        self._recvbuf = recvbuf
+        self._steady = False
+        self._kept: dict[Any, Work] = {}
+
+    def agree(self, transport: MpiTransport) -> Steps:
+        """Check the arguments, and agree on them."""
+        self._call, self._known = yield from agreed(
+            transport,
+            lambda: self._family.make(self._settings, self._sendbuf, self._recvbuf, transport),
+        )
+        self._kept.clear()
+
+    def keep(self, transport: MpiTransport) -> Steps:
+        """Get ready to be run again and again, always into the same array."""
+        call = self._call
+        if self._recvbuf is None:
+            self._recvbuf = call.result
+        given = self._recvbuf if self._sendbuf is MPI.IN_PLACE else self._sendbuf
+        there = not call.source.size or overlap(call.source, given)
+        self._steady = yield from holds_everywhere(transport, there and not call.counts_range)
+
+    def renew(self, transport: MpiTransport) -> Steps:
+        """Read the input again where it was copied, and agree on its range where that counts."""
+        if not self._steady:
+            yield from self.agree(transport)
+
+    def run(self, transport: MpiTransport, start: float) -> StepsTo[Outcome]:
+        """Reduce."""
+        family, call, known = self._family, self._call, self._known
+        s = call.signature
+        carrier = yield from chosen_carrier(transport, s.options.transport, known)
+        decision = decide(s, transport.rank, transport.size, transport.one_node, *known.ends)
+        announce(transport, decision.plan, carrier, s.terms)
+        at = time.perf_counter()
+        if decision.plan.algorithm == "native":
+            yield from _native(family, transport, call, carrier, known)
+            sent = round(s.nbytes * family.native_share(transport.size))
+            traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
+        else:
+            work = yield from self._work(transport, carrier, decision)
+            traffic = yield from _own(transport, carrier, work)
+            if self._steady:
+                self._kept = {(decision, carrier.direct): work}
+        result = as_given(call.deliver(), self._recvbuf)
+        end = time.perf_counter()
+        return Outcome(
+            result,
+            lambda: info(s.collective, decision, carrier, s.nbytes, traffic, start, at, end),
+        )
+
+    def _work(self, transport: MpiTransport, carrier: Carrier, decision: Decision) -> StepsTo[Work]:
+        """Return the schedule and its codec: those of the last run, where nothing has changed."""
+        kept = self._kept.pop((decision, carrier.direct), None)  # to be kept when it has worked
+        if kept is not None:
+            kept.codec.escapes, kept.codec.seconds = 0, 0.0
+            return kept
+        call, known = self._call, self._known
+        segment = segment_size(call.signature.options.segment_nbytes, known.device)
+        schedule, place = self._family.schedule(decision.plan.algorithm, call, transport, segment)
+        codec = yield from _made(
+            transport, known, lambda: _codec(call, place, transport, decision.grid, carrier.direct)
+        )
+        return Work(schedule, place, codec)
 
 
 def _native(
@@ -121,7 +160,7 @@ def _native(
         twin = yield from _made(
             transport, known, lambda: call.on_host() if call.on_device else None
         )
-        family.native(transport, twin or call, s.mpi_op)
+        yield from family.native(transport, twin or call, s.mpi_op)
         if twin is not None:
             twin.deliver()
     if s.op is Op.AVG and call.target is not None:
@@ -134,23 +173,19 @@ def _nccl_can(s: Signature) -> bool:
     return can_reduce(s.op, s.dtype)
 
 
-def _own(
-    family: Family,
-    transport: MpiTransport,
-    call: Reduction,
-    carrier: Carrier,
-    known: Agreed,
-    decision: Decision,
-) -> StepsTo[Traffic]:
+class Work(NamedTuple):
+    """One of zccl's own algorithms: who talks to whom, where results go, and the codec."""
+
+    schedule: Callable[[ReducingLink], Steps]
+    place: Place
+    codec: ReducingCodec
+
+
+def _own(transport: MpiTransport, carrier: Carrier, work: Work) -> StepsTo[Traffic]:
     """Run one of zccl's own algorithms."""
-    segment = segment_size(call.signature.options.segment_nbytes, known.device)
-    schedule, place = family.schedule(decision.plan.algorithm, call, transport, segment)
-    codec = yield from _made(
-        transport, known, lambda: _codec(call, place, transport, decision.grid, carrier.direct)
-    )
-    link = ReducingLink(carrier.messages(), codec)
-    traffic = yield from run_schedule(transport, link, codec, schedule(link))
-    place.finish()
+    link = ReducingLink(carrier.messages(), work.codec)
+    traffic = yield from run_schedule(transport, link, work.codec, work.schedule(link))
+    work.place.finish()
     return traffic
 
 

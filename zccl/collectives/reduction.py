@@ -250,14 +250,25 @@ class Reduction:
             if not self.in_place:
                 self.source = self.source.copy()
 
-    def value_ends(self) -> tuple[float, float]:
-        """Return the smallest and largest finite value here, where the bound counts in them."""
+    @property
+    def counts_range(self) -> bool:
+        """Whether the bound counts in the range of the values."""
         s = self.signature
         if not (s.codable and s.mode == "rel"):
-            return NO_RANGE
-        if s.settled(self._transport.size, self._transport.one_node) is not None:
+            return False
+        return s.settled(self._transport.size, self._transport.one_node) is None
+
+    def value_ends(self) -> tuple[float, float]:
+        """Return the smallest and largest finite value here, where they count."""
+        s = self.signature
+        if not self.counts_range:
             return NO_RANGE
         return finite_range(self.source, s.fill, cpu_threads(self._transport.local_size))
+
+    @property
+    def result(self) -> Array | None:
+        """The array to be filled."""
+        return self._result
 
     def on_host(self) -> HostTwin:
         """Return this reduction with its rows in the host's memory, for MPI's own collectives."""

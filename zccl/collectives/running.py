@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -13,6 +12,7 @@ from mpi4py import MPI
 
 from zccl.algorithms.agreement import NO_RANGE, NO_TERMS, Agreed, Terms, agree
 from zccl.algorithms.primitives import Link, Steps, StepsTo, timed
+from zccl.algorithms.progress import idle
 from zccl.algorithms.protocols import Codec
 from zccl.codecs.tiles import Grid
 from zccl.collectives.carriers import Carrier
@@ -20,6 +20,7 @@ from zccl.device import is_device_array
 from zccl.info import Info
 from zccl.plan import Plan
 from zccl.transport.mpi import MpiTransport, transport_of
+from zccl.transport.waiting import Waiting
 
 NO_GRID = Grid(0.0, 0.0)
 
@@ -42,6 +43,30 @@ class Traffic(NamedTuple):
     escapes: int = 0
     code_seconds: float = 0.0
     wire_seconds: float = 0.0
+
+
+class Outcome(NamedTuple):
+    """What a collective gives.
+
+    Attributes
+    ----------
+    result : ndarray or None
+        What it returns.
+    tell : function that returns Info
+        How it went.
+    """
+
+    result: Any
+    tell: Callable[[], Info]
+
+    @property
+    def info(self) -> Info:
+        """How it went."""
+        return self.tell()
+
+    def given(self, return_info: bool) -> Any:
+        """Return what a caller gets."""
+        return (self.result, self.tell()) if return_info else self.result
 
 
 class _Signature(Protocol):
@@ -107,6 +132,12 @@ def agreed(transport: MpiTransport, make: Callable[[], AnyCall]) -> StepsTo[tupl
     return call, known
 
 
+def holds_everywhere(transport: MpiTransport, fact: bool) -> StepsTo[bool]:
+    """Return whether something is true on all ranks."""
+    known = yield from agree(transport.comm, fact=float(not fact))
+    return not known.fact
+
+
 def done_by_all(transport: MpiTransport, work: Callable[[], Made]) -> StepsTo[Made]:
     """Return what something gives that may fail on one rank; raise what it raised on all."""
     made: Made | None = None
@@ -117,6 +148,18 @@ def done_by_all(transport: MpiTransport, work: Callable[[], Made]) -> StepsTo[Ma
         fault = error
     yield from agree(transport.comm, NO_TERMS, fault)
     return cast(Made, made)  # else there was a fault
+
+
+def native(transport: MpiTransport, name: str, *arguments: Any) -> Steps:
+    """Run one of MPI's own collectives.
+
+    Its blocking form is faster. While operations are live it is started instead, so that they
+    go on.
+    """
+    if idle():
+        getattr(transport.comm, name)(*arguments)
+    else:
+        yield Waiting(getattr(transport.comm, f"I{name.lower()}")(*arguments))
 
 
 def as_given(result: Any, recvbuf: Any) -> Any:
@@ -166,8 +209,9 @@ def info(
     traffic: Traffic,
     start: float,
     agreed: float,
+    ended: float,
 ) -> Info:
-    """Gather what a call tells about itself; `start` and `agreed` are clock times."""
+    """Gather what a call tells about itself; the last three are clock times."""
     plan, grid, promised = decision
     quantised = plan.algorithm != "native" and grid.step > 0
     return Info(
@@ -177,6 +221,6 @@ def info(
         traffic.escapes,
         {
             "agree": agreed - start, "code": traffic.code_seconds, "wire": traffic.wire_seconds,
-            "total": time.perf_counter() - start,
+            "total": ended - start,
         },
     )  # fmt: skip

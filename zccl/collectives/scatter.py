@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 from zccl.algorithms.binomial import binomial_scatter
-from zccl.algorithms.primitives import Link, Steps, StepsTo, finish
+from zccl.algorithms.primitives import Link, Steps
 from zccl.arrays import given_array, given_room, is_on_device, overlap
 from zccl.collectives.arguments import check_counts, check_root, check_same_counts, rows_of
+from zccl.collectives.calling import Asked, collective, persistent, started
 from zccl.collectives.layout import Layout, shared_counts, shared_layout
 from zccl.collectives.moving import (
     Cutter,
     Movement,
-    Route,
+    MovingCollective,
     Settings,
     alone,
     counted,
     in_bytes,
-    move,
     signature,
     whole,
 )
-from zccl.collectives.running import agreed, as_given, communicator
+from zccl.collectives.running import native
 from zccl.collectives.shares import Shares
 from zccl.options import Options
-from zccl.streams import on_callers_stream
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
 
-@on_callers_stream
+@collective
 def scatter(
     sendbuf: Array | None = None,
     recvbuf: Any = None,
@@ -47,7 +46,7 @@ def scatter(
     stream: Any = None,
     return_info: bool = False,
     options: Options | None = None,
-) -> Any:
+) -> Asked:
     """Give each rank its share of the root's array.
 
     Collective. The root compresses all shares; ranks pass packed bytes on untouched, and each
@@ -121,79 +120,94 @@ def scatter(
     (10, 20)
     """
     settings = Settings("scatter", error_bound, mode, algorithm, stream, options)
-    return finish(
-        _steps(settings, sendbuf, recvbuf, sendcounts, root, communicator(comm), return_info)
-    )
+    scattered = _Scatter(settings, sendbuf, recvbuf, sendcounts, root)
+    return Asked(comm, (sendbuf, recvbuf), stream, options, return_info, scattered)
 
 
-def _steps(
-    settings: Settings,
-    sendbuf: Any,
-    recvbuf: Any,
-    sendcounts: Any,
-    root: int,
-    transport: MpiTransport,
-    return_info: bool,
-) -> StepsTo[Any]:
-    start = time.perf_counter()
-    size, rank = transport.size, transport.rank
-    stays = recvbuf is MPI.IN_PLACE
-    sent: Array | None = None
-    counts: list[int] | None = None
+class _Scatter(MovingCollective):
+    def __init__(self, settings: Settings, sendbuf: Any, recvbuf: Any, sendcounts: Any, root: int):
+        super().__init__(settings, recvbuf)
+        self._sendbuf = sendbuf
+        self._sendcounts = sendcounts
+        self._root = root
+        self._stays = recvbuf is MPI.IN_PLACE
 
-    def make() -> Movement:
-        nonlocal sent, counts
-        given = sendbuf if rank == root else None if stays else recvbuf
+    def make(self, transport: MpiTransport) -> Movement:
+        size, rank, root, stays = transport.size, transport.rank, self._root, self._stays
+        self._sent: Array | None = None
+        self._counts: list[int] | None = None
+        given = self._sendbuf if rank == root else None if stays else self.recvbuf
         where = None if given is None else is_on_device(given)
-        found = signature(settings, where, root=check_root(root, size))
+        found = signature(self.settings, where, root=check_root(root, size))
         if stays and rank != root:
             raise ValueError("recvbuf: MPI.IN_PLACE is for the root only")
         if rank != root:
             return Movement(found, None, None, transport, where)
-        sent = given_array(sendbuf, "sendbuf")
-        if sendcounts is None:
-            counts = rows_of(sent.shape, "sendbuf", size)
+        sent = given_array(self._sendbuf, "sendbuf")
+        if self._sendcounts is None:
+            self._counts = rows_of(sent.shape, "sendbuf", size)
         else:
-            counts = check_counts(sendcounts, "sendcounts", size, sent.size)
-        if not stays and overlap(sent, recvbuf):
+            self._counts = check_counts(self._sendcounts, "sendcounts", size, sent.size)
+        if not stays and overlap(sent, self.recvbuf):
             sent = sent.copy()
-        flat = float(sendcounts is not None)
-        return Movement(found, Shares(sent, counts), sent.dtype, transport, where, flat)
+        self._sent = sent
+        flat = float(self._sendcounts is not None)
+        return Movement(found, Shares(sent, self._counts), sent.dtype, transport, where, flat)
 
-    call, known = yield from agreed(transport, make)
-    top = check_root(root, size)
-    layout = None if sent is None else Layout(sent.dtype, sent.shape, is_on_device(sent))
-    dtype, shape, on_device = yield from shared_layout(transport.comm, layout, top)
-    shares = yield from shared_counts(transport.comm, counts, top)
+    def share(self, transport: MpiTransport) -> Steps:
+        self._top = check_root(self._root, transport.size)
+        sent = self._sent
+        layout = None if sent is None else Layout(sent.dtype, sent.shape, is_on_device(sent))
+        self._shared = yield from shared_layout(transport.comm, layout, self._top)
+        self._shares = yield from shared_counts(transport.comm, self._counts, self._top)
 
-    def prepare() -> None:
-        check_same_counts(sendcounts, shares, "sendcounts")
+    def prepare(self) -> None:
+        call, shares, rank = self.call, self._shares, self.transport.rank
+        check_same_counts(self._sendcounts, shares, "sendcounts")
         first = sum(shares[:rank])
-        mine = (shares[rank],) if known.fact else shape[1:]
-        if sent is not None and stays:
-            call.result = sent.reshape(-1)[first : first + shares[rank]].reshape(mine)
+        mine = (shares[rank],) if self.known.fact else self._shared.shape[1:]
+        if self._sent is not None and self._stays:
+            call.result = self._sent.reshape(-1)[first : first + shares[rank]].reshape(mine)
             return
         if call.on_device is None:
-            call.on_device = on_device
-        result = given_room(recvbuf, "recvbuf", mine, dtype, call.on_device)
+            call.on_device = self._shared.on_device
+        result = given_room(self.recvbuf, "recvbuf", mine, self.dtype, call.on_device)
         call.fill(result, [shares[rank]], before=first)
 
-    def schedule(algorithm: str, link: Link, cutter: Cutter) -> Steps:
-        return binomial_scatter(link, cutter.rows(shares), top, decode_root=not stays)
+    @property
+    def given(self) -> Any:
+        return self._sendbuf
 
-    def native(send: Bytes | None, into: Bytes | None) -> None:
-        own = MPI.IN_PLACE if stays else whole(into, dtype)
-        transport.comm.Scatterv(counted(send, shares, dtype), own, top)
+    @property
+    def dtype(self) -> np.dtype:
+        return self._shared.dtype
 
-    def by_nccl(nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+    @property
+    def share_nbytes(self) -> int:
+        return sum(self._shares) * self.dtype.itemsize // self.transport.size
+
+    @property
+    def native_nbytes(self) -> int:
+        others = sum(self._shares) - self._shares[self._top]
+        return others * self.dtype.itemsize if self.transport.rank == self._top else 0
+
+    def schedule(self, algorithm: str, link: Link, cutter: Cutter) -> Steps:
+        rows = cutter.rows(self._shares)
+        return binomial_scatter(link, rows, self._top, decode_root=not self._stays)
+
+    def native(self, send: Bytes | None, into: Bytes | None) -> Steps:
+        own = MPI.IN_PLACE if self._stays else whole(into, self.dtype)
+        given = counted(send, self._shares, self.dtype)
+        return native(self.transport, "Scatterv", given, own, self._top)
+
+    def by_nccl(self, nccl: Any, send: Bytes | None, into: Bytes | None) -> None:
+        size, rank = self.transport.size, self.transport.rank
+        shares = self._shares
         nccl.exchange(
-            send, in_bytes(shares if rank == top else [0] * size, dtype),
-            into, in_bytes(alone(top, shares[rank], size), dtype),
+            send, in_bytes(shares if rank == self._top else [0] * size, self.dtype),
+            into, in_bytes(alone(self._top, shares[rank], size), self.dtype),
         )  # fmt: skip
 
-    share_nbytes = sum(shares) * dtype.itemsize // size
-    others = (sum(shares) - shares[top]) * dtype.itemsize
-    route = Route(schedule, native, others if rank == top else 0, by_nccl)
-    told = yield from move(transport, call, known, dtype, share_nbytes, prepare, route, start)
-    result = as_given(call.result, recvbuf)
-    return (result, told) if return_info else result
+
+iscatter = started(scatter)
+scatter_init = persistent(scatter)

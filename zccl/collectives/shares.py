@@ -45,6 +45,11 @@ class Shares:
         self._target: Array | None = None
 
     @property
+    def dtype(self) -> np.dtype:
+        """Of its elements."""
+        return self._array.dtype
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the array."""
         return int(self._array.nbytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from mpi4py import MPI
 from zccl.config import launched_ranks
 from zccl.device import synchronize
 from zccl.errors import TransportError
-from zccl.transport.waiting import wait_until
-from zccl.transport.ways import WaysOfRanks
+from zccl.transport.lanes import Lanes
+from zccl.transport.waiting import Until, wait_until
+from zccl.transport.ways import NoDeviceTransports
 from zccl.typing import Bytes
 
 _NOTHING = np.empty(0, np.uint8)
@@ -63,6 +65,8 @@ class MpiTransport:
         Whether all ranks do.
     announced : set
         Plans that were logged for this communicator.
+    lanes : Lanes
+        Communicators for operations at once.
     """
 
     def __init__(self, comm: MPI.Intracomm):
@@ -75,7 +79,10 @@ class MpiTransport:
         self.one_node = node.size == self.size
         node.Free()
         self.announced: set[object] = set()
-        self._ways = WaysOfRanks()
+        self.lanes = Lanes(self)
+        self._origin = self
+        self._began: int | None = None
+        self._device_transports: Any = None
         self._tag = 0
         limit = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # Open MPI has it on no other
         assert isinstance(limit, int)
@@ -91,16 +98,50 @@ class MpiTransport:
         """A tag that no operation in flight has, for messages before the first operation's."""
         return self._tag
 
-    def device_transports(self) -> Any:
-        """Return what can carry arrays between the ranks' current GPUs; collective.
+    def beside(self, comm: MPI.Intracomm, began: int | None = None) -> MpiTransport:
+        """Return a transport for the same ranks on another private communicator.
 
-        It is a `DeviceTransports`, or a `NoDeviceTransports` where some rank has no GPU or no CuPy.
+        `began` is the number of the operation that it is for.
         """
-        return self._ways.now(self)
+        other = copy.copy(self)
+        other.comm = comm
+        other._tag = (began or 0) % self._tag_limit
+        other._began = began
+        return other
 
-    def free_device_transports(self) -> None:
-        """Give back what carries device arrays; collective."""
-        self._ways.free()
+    def device_transports(self) -> Any:
+        """Return what can carry device arrays, a `DeviceTransports`; collective on first use.
+
+        A `NoDeviceTransports` where some rank has no GPU or no CuPy.
+        """
+        if self._origin._device_transports is None:
+            self._origin._device_transports = self._find_device_transports()
+        return self._origin._device_transports
+
+    def _find_device_transports(self) -> Any:
+        fault = ""
+        try:
+            from zccl.transport.devices import DeviceTransports
+            from zccl.transport.gpus import current_place
+
+            place = current_place()
+        except Exception as error:
+            fault = f"rank {self.rank}: {type(error).__name__}: {error}"
+        faults = [text for text in self.comm.allgather(fault) if text]
+        if faults:
+            return NoDeviceTransports(faults[0])
+        return DeviceTransports(self.beside(self.comm.Dup()), place)
+
+    def turn(self) -> Until:
+        """Return something to wait for: that all operations which began earlier have ended."""
+        return Until(lambda: self.lanes.none_before(self._began))
+
+    def free(self, devices: bool) -> None:
+        """Give back what was made for the communicator, at last its duplicate; collective."""
+        self.lanes.free()
+        if devices and self._device_transports is not None:
+            self._device_transports.free()
+        self.comm.Free()
 
     def isend(self, message: Bytes, dest: int, tag: int) -> Pending:
         """Start to send; the message must not change until it is done."""
@@ -135,9 +176,7 @@ def _refuse_singletons() -> None:
 
 def _forget(comm: MPI.Comm, keyval: int, transport: MpiTransport) -> None:
     if not MPI.Is_finalized():
-        if comm != MPI.COMM_WORLD:  # which ends with the process, as CUDA does
-            transport.free_device_transports()
-        transport.comm.Free()
+        transport.free(devices=comm != MPI.COMM_WORLD)  # which ends with the process, as CUDA does
 
 
 _KEYVAL = MPI.Comm.Create_keyval(delete_fn=_forget)

@@ -29,6 +29,25 @@ def wait_until(done: Callable[[], bool]) -> None:
             time.sleep(NAP_SECONDS)
 
 
+class Until:
+    """Something that will have happened some time.
+
+    Parameters
+    ----------
+    done : function
+        Whether it has.
+    """
+
+    __slots__ = ("done",)
+
+    def __init__(self, done: Callable[[], bool]):
+        self.done = done
+
+    def wait(self) -> None:
+        """Block until then."""
+        wait_until(self.done)
+
+
 class Waiting:
     """A collective operation of MPI that was started.
 

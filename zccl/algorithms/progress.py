@@ -1,0 +1,201 @@
+"""Who takes the steps of operations, and when.
+
+A blocking call takes its own. An operation that was started is *live* until it has ended: every
+call of a collective and every wait or test takes steps of all live ones, and so does a thread,
+where a live operation wants that. It sleeps while nothing is live and while a call waits.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeVar
+
+from zccl.algorithms.primitives import StepsTo
+from zccl.algorithms.protocols import Wait
+from zccl.transport.waiting import NAP_SECONDS, wait_until
+
+Result = TypeVar("Result")
+
+STOP_SECONDS = 10  # a step takes less, unless other ranks are gone
+
+_log = logging.getLogger("zccl")
+
+
+class Operation(Generic[Result]):
+    """Steps that are on their way.
+
+    Parameters
+    ----------
+    steps : generator
+        What to do.
+    scope : function that returns a context manager
+        Surroundings for every step: a GPU and a stream.
+    by_thread : bool
+        Whether the thread takes steps, too.
+
+    Attributes
+    ----------
+    ended : bool
+        Whether there is a result or an error.
+    error : BaseException or None
+        What the steps have raised.
+    """
+
+    def __init__(
+        self,
+        steps: StepsTo[Result],
+        scope: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
+        by_thread: bool = False,
+    ):
+        self.by_thread = by_thread
+        self.ended = False
+        self.error: BaseException | None = None
+        self._steps: StepsTo[Result] | None = steps
+        self._scope = scope
+        self._wait: Wait | None = None
+        self._result: Result | None = None
+
+    def step(self) -> bool:
+        """Take the next step if nothing is in its way; returns whether it was taken."""
+        if self._steps is None:
+            return False
+        try:
+            with self._scope():
+                if self._wait is not None and not self._wait.done():
+                    return False
+                self._wait = next(self._steps)
+        except StopIteration as end:
+            self._end(end.value, None)
+        except BaseException as error:
+            self._end(None, error)
+            if not isinstance(error, Exception):  # as KeyboardInterrupt
+                raise
+        return True
+
+    def _end(self, result: Result | None, error: BaseException | None) -> None:
+        self._result, self.error = result, error
+        self._steps = self._wait = None  # lets go of the buffers
+        self.ended = True
+
+    def result(self) -> Result:
+        """Return the result of an operation that has ended, or raise its error."""
+        if self.error is not None:
+            raise self.error
+        return self._result  # type: ignore[return-value]
+
+
+_live: list[Operation[Any]] = []
+_lock = threading.RLock()  # whoever takes steps has it
+_wake = threading.Condition(_lock)
+_waiting = 0  # calls that take all steps themselves
+_thread: threading.Thread | None = None
+_stopped = False
+
+
+def idle() -> bool:
+    """Whether no operation is live."""
+    return not _live
+
+
+def start(operation: Operation[Any]) -> None:
+    """Take the first step of an operation, which makes it live."""
+    with _lock:
+        operation.step()
+        if not operation.ended:
+            _live.append(operation)
+            if operation.by_thread:
+                _start_thread()
+                _wake.notify()
+
+
+def advance() -> bool:
+    """Take a step of each live operation that can take one; returns whether any did."""
+    if not _live:
+        return False
+    with _lock:
+        moved = [operation.step() for operation in list(_live)]
+        _live[:] = [operation for operation in _live if not operation.ended]
+    return any(moved)
+
+
+def wait_for(operation: Operation[Result]) -> Result:
+    """Take steps of all live operations until one has ended; return its result."""
+    global _waiting
+
+    def over() -> bool:
+        while not operation.ended and advance():
+            pass
+        return operation.ended
+
+    if not operation.ended:
+        with _lock:
+            _waiting += 1
+        try:
+            wait_until(over)
+        finally:
+            with _lock:
+                _waiting -= 1
+                _wake.notify()
+    return operation.result()
+
+
+def end(operation: Operation[Any]) -> None:
+    """Take steps until an operation has ended; its error is kept for those who ask for it."""
+    with contextlib.suppress(Exception):
+        wait_for(operation)
+
+
+def finish(steps: StepsTo[Result]) -> Result:
+    """Drive steps to their end, blocking; return their result."""
+    if _live:
+        operation = Operation(steps)
+        start(operation)
+        return wait_for(operation)
+    while True:
+        try:
+            wait = next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        wait.wait()
+
+
+def _start_thread() -> None:
+    global _thread
+    if _thread is None:
+        _thread = threading.Thread(target=_take_steps, name="zccl progress", daemon=True)
+        _thread.start()
+
+
+def _wanted() -> bool:
+    return not _waiting and any(operation.by_thread for operation in _live)
+
+
+def _take_steps() -> None:
+    while True:
+        with _wake:
+            while not _wanted() and not _stopped:
+                _wake.wait()
+            if _stopped:
+                return
+        if not advance():
+            time.sleep(NAP_SECONDS)
+
+
+@atexit.register
+def _stop() -> None:
+    """End the thread before the interpreter does, which would kill it inside MPI."""
+    global _stopped
+    with _lock:
+        _stopped = True
+        _wake.notify()
+    if _thread is not None:
+        _thread.join(STOP_SECONDS)
+    if _live:
+        _log.error("%d operations were started and never waited for", len(_live))
