@@ -6,7 +6,10 @@ import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
+from zccl.costmodel import WIDENING, Estimate, predict
 from zccl.formats import TILE
+from zccl.machines import DEVICE_SEGMENT_NBYTES, SEGMENT_NBYTES, Machine, part_nbytes
+from zccl.ops import Op
 
 ALGORITHMS = {
     "allreduce": ("ring", "recursive_doubling"),
@@ -29,12 +32,9 @@ SMALL_NBYTES = 64 << 10
 # N large ones.
 RING_NBYTES = 1 << 20
 
-# Parts of a chunk that are worth having, for coding one while another travels, and the bytes below
-# which a part costs more messages than it gains.
-PARTS = 8
-SEGMENT_NBYTES = 4 << 20
-DEVICE_SEGMENT_NBYTES = 32 << 20  # a GPU works on less for no longer than its launches take
-SHORT_PART_NBYTES = 256 << 10
+# A coded algorithm must take no more than this part of the native one's time: estimates are no
+# better than that.
+WORTH = 0.9
 
 
 class Plan(NamedTuple):
@@ -116,6 +116,99 @@ def settled_plan(
     return None
 
 
+def choose(
+    collective: str,
+    wanted: str,
+    nbytes: float,
+    size: int,
+    machine: Machine,
+    ratio: float,
+    *,
+    codable: bool,
+    exact: bool,
+    reproducible: bool,
+    itemsize: int = 4,
+    op: Op | None = None,
+) -> Plan:
+    """Return what a call will do: for "auto" the algorithm that should take the least time.
+
+    Of algorithms that should take equally long, the first in `ALGORITHMS` is taken; a coded one
+    must save a tenth of the native one's time. All ranks must give the same numbers.
+
+    Parameters
+    ----------
+    collective : str
+        One of `ALGORITHMS`.
+    wanted : str
+        What was asked for, as `check_algorithm` returns it.
+    nbytes, size : float, int
+        As for `settled_plan`.
+    machine : Machine
+        What each rank has; with what a node's shared memory does for messages.
+    ratio : float
+        Uncompressed over coded bytes of one rank's own values; ignored where nothing is codable.
+    codable, exact, reproducible : bool
+        As for `settled_plan`.
+    itemsize : int
+        Bytes of a value.
+    op : Op or None
+        What a reduction does, SUM by default.
+    """
+    settled = settled_plan(
+        wanted, nbytes, size, codable=codable, exact=exact, one_node=False,
+        reproducible=reproducible,
+    )  # fmt: skip
+    if settled is not None:
+        return settled
+    if wanted != "auto":
+        return Plan(wanted, "asked for")
+    costs = candidates(
+        collective, nbytes, size, machine, ratio if codable else 1.0, itemsize=itemsize, op=op
+    )
+    return _cheapest(costs, or_native=codable and not reproducible)
+
+
+def candidates(
+    collective: str,
+    nbytes: float,
+    size: int,
+    machine: Machine,
+    ratio: float,
+    *,
+    itemsize: int = 4,
+    op: Op | None = None,
+) -> dict[str, Estimate]:
+    """Return what each algorithm of a collective should cost; parameters as for `choose`."""
+    widening = 0.0 if op in (Op.MAX, Op.MIN) else WIDENING
+    return {
+        name: predict(
+            collective, name, nbytes, size, machine, ratio, itemsize=itemsize, widening=widening
+        )
+        for name in (*ALGORITHMS[collective], "native")
+    }
+
+
+def _cheapest(costs: dict[str, Estimate], or_native: bool) -> Plan:
+    native = costs["native"].seconds
+    own = min((name for name in costs if name != "native"), key=lambda name: costs[name].seconds)
+    seconds = costs[own].seconds
+    if not or_native:
+        return Plan(own, f"{in_units(seconds)} expected, the least of zccl's own")
+    if seconds <= WORTH * native:
+        return Plan(own, f"{in_units(seconds)} expected, native {in_units(native)}")
+    return Plan("native", f"{in_units(native)} expected, {own} {in_units(seconds)}")
+
+
+def in_units(seconds: float) -> str:
+    """Return a time of two digits for people to read."""
+    unit, name = next(
+        ((unit, name) for unit, name in ((1.0, "s"), (1e-3, "ms")) if seconds >= 0.995 * unit),
+        (1e-6, "us"),
+    )
+    number = float(f"{seconds / unit:.2g}")
+    return f"{number:.1f} {name}" if number < 10 else f"{number:.0f} {name}"
+
+
 def own_plan(collective: str, algorithm: str, nbytes: int, size: int) -> Plan:
     """Choose among zccl's own algorithms; parameters as for `settled_plan`."""
     if algorithm != "auto":
@@ -172,6 +265,21 @@ def even_split(total: int, parts: int) -> list[int]:
 def segment_size(wanted: int | None, device: bool) -> int:
     """Return the most uncompressed bytes of a message, `device` where any array is on a GPU."""
     return wanted or (DEVICE_SEGMENT_NBYTES if device else SEGMENT_NBYTES)
+
+
+# Where each rank has a chunk of the array; elsewhere an array travels whole, and pieces for each
+# rank would be messages for nothing.
+_CHUNKED = {
+    ("allreduce", "ring"),
+    ("reduce_scatter", "ring"),
+    ("reduce", "reduce_scatter_gather"),
+    ("bcast", "scatter_allgather"),
+}
+
+
+def chunk_count(collective: str, algorithm: str, size: int) -> int:
+    """Return how many chunks an algorithm wants of an array, or of a share: `size`, or 1."""
+    return size if (collective, algorithm) in _CHUNKED else 1
 
 
 def chunk_parts(count: int, itemsize: int, size: int, segment_nbytes: int) -> list[list[slice]]:
@@ -240,8 +348,8 @@ def row_parts(counts: list[int], itemsize: int, segment_nbytes: int) -> list[lis
 
 def _part_count(count: int, itemsize: int, segment_nbytes: int) -> int:
     """Return the values of a part of a row of `count`: whole tiles."""
-    few = max(count * itemsize // PARTS, SHORT_PART_NBYTES)
-    return max(min(segment_nbytes, few) // (TILE * itemsize), 1) * TILE
+    nbytes = part_nbytes(count * itemsize, segment_nbytes)
+    return max(nbytes // (TILE * itemsize), 1) * TILE
 
 
 def _cut(run: slice, step: int) -> list[slice]:

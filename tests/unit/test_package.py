@@ -29,7 +29,7 @@ ROOMS = {
     "public": "__init__ binding collectives communicator compression device_compression info"
     " options request",
     "algorithms": "algorithms",
-    "selection": "plan selector costmodel calibration errorbound",
+    "selection": "plan forecast selector costmodel costformulas machines calibration errorbound",
     "codec": "codecs",
     "transport": "transport",
     "device": "arrays device streams pool",
