@@ -2,7 +2,8 @@
 
 A blocking call takes its own. An operation that was started is *live* until it has ended: every
 call of a collective and every wait or test takes steps of all live ones, and so does a thread,
-where a live operation wants that. It sleeps while nothing is live and while a call waits.
+where a live operation wants that or a call blocks inside MPI. It sleeps while nothing is live and
+while a call waits.
 """
 
 from __future__ import annotations
@@ -94,13 +95,9 @@ _live: list[Operation[Any]] = []
 _lock = threading.RLock()  # whoever takes steps has it
 _wake = threading.Condition(_lock)
 _waiting = 0  # calls that take all steps themselves
+_blocked = 0  # calls that cannot take any
 _thread: threading.Thread | None = None
 _stopped = False
-
-
-def idle() -> bool:
-    """Whether no operation is live."""
-    return not _live
 
 
 def start(operation: Operation[Any]) -> None:
@@ -126,23 +123,30 @@ def advance() -> bool:
 
 def wait_for(operation: Operation[Result]) -> Result:
     """Take steps of all live operations until one has ended; return its result."""
+    if not operation.ended:
+        _wait_among_others(lambda: operation.ended)
+    return operation.result()
+
+
+def _wait_among_others(done: Callable[[], bool]) -> None:
+    """Take steps of all live operations until something is done."""
     global _waiting
 
     def over() -> bool:
-        while not operation.ended and advance():
-            pass
-        return operation.ended
-
-    if not operation.ended:
         with _lock:
-            _waiting += 1
-        try:
-            wait_until(over)
-        finally:
-            with _lock:
-                _waiting -= 1
-                _wake.notify()
-    return operation.result()
+            while not done():
+                if not advance():
+                    return False
+            return True
+
+    with _lock:
+        _waiting += 1
+    try:
+        wait_until(over)
+    finally:
+        with _lock:
+            _waiting -= 1
+            _wake.notify()
 
 
 def end(operation: Operation[Any]) -> None:
@@ -153,17 +157,57 @@ def end(operation: Operation[Any]) -> None:
 
 def finish(steps: StepsTo[Result]) -> Result:
     """Drive steps to their end, blocking; return their result."""
-    if _live:
-        operation = Operation(steps)
-        start(operation)
-        return wait_for(operation)
     while True:
         try:
-            wait = next(steps)
+            with _lock:
+                wait = next(steps)
         except StopIteration as end:
             result: Result = end.value
             return result
+        if not _live:
+            wait.wait()
+        elif isinstance(wait, Blocking):
+            _block_beside_thread(wait)
+        else:
+            _wait_among_others(wait.done)
+
+
+class Blocking:
+    """A call that blocks; only `finish` can wait for one.
+
+    Parameters
+    ----------
+    function, arguments
+        What to call. Nothing of zccl goes on meanwhile but what the thread does.
+    """
+
+    __slots__ = ("_arguments", "_function")
+
+    def __init__(self, function: Callable[..., object], *arguments: Any):
+        self._function = function
+        self._arguments = arguments
+
+    def done(self) -> bool:
+        """Nobody may ask."""
+        raise AssertionError("a call that blocks cannot be waited for in steps")
+
+    def wait(self) -> None:
+        """Call it."""
+        self._function(*self._arguments)
+
+
+def _block_beside_thread(wait: Blocking) -> None:
+    """Call what blocks, while the thread takes the steps of all live operations."""
+    global _blocked
+    with _lock:
+        _blocked += 1
+        _start_thread()
+        _wake.notify()
+    try:
         wait.wait()
+    finally:
+        with _lock:
+            _blocked -= 1
 
 
 def _start_thread() -> None:
@@ -174,7 +218,9 @@ def _start_thread() -> None:
 
 
 def _wanted() -> bool:
-    return not _waiting and any(operation.by_thread for operation in _live)
+    if _waiting or not _live:
+        return False
+    return _blocked > 0 or any(operation.by_thread for operation in _live)
 
 
 def _take_steps() -> None:

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from zccl.algorithms.agreement import NO_RANGE, NO_TERMS, Agreed, Terms, agree
 from zccl.algorithms.primitives import Link, Steps, StepsTo, timed
-from zccl.algorithms.progress import idle
+from zccl.algorithms.progress import Blocking
 from zccl.algorithms.protocols import Codec
 from zccl.codecs.tiles import Grid
 from zccl.collectives.carriers import Carrier
@@ -153,13 +153,13 @@ def done_by_all(transport: MpiTransport, work: Callable[[], Made]) -> StepsTo[Ma
 def native(transport: MpiTransport, name: str, *arguments: Any) -> Steps:
     """Run one of MPI's own collectives.
 
-    Its blocking form is faster. While operations are live it is started instead, so that they
-    go on.
+    Its blocking form is faster, but must be called by all ranks or by none: in blocking calls,
+    where MPI has threads that let other operations go on.
     """
-    if idle():
-        getattr(transport.comm, name)(*arguments)
-    else:
+    if transport.is_lane or MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         yield Waiting(getattr(transport.comm, f"I{name.lower()}")(*arguments))
+    else:
+        yield Blocking(getattr(transport.comm, name), *arguments)
 
 
 def as_given(result: Any, recvbuf: Any) -> Any:

@@ -77,7 +77,7 @@ class Lanes:
 
     def none_before(self, number: int | None) -> bool:
         """Whether no operation lasts that began before this one (None: before now)."""
-        return not any(number is None or other < number for other in self._live)
+        return not any(number is None or other < number for other in list(self._live))
 
     def free(self) -> None:
         """End all operations, and give the communicators back; collective."""
