@@ -83,6 +83,12 @@ def _kernels() -> dict[str, Kernel]:
 KERNELS = _kernels()
 
 
+def _kernels_of(suffix: str) -> list[Kernel]:
+    """Return the kernels for a value type, and those for both."""
+    others = {*_NAMES.values()} - {suffix}
+    return [kernel for kernel in KERNELS.values() if kernel.name.split("_")[-1] not in others]
+
+
 def work_nbytes(n: int) -> int:
     """Return the bytes of a work area for n values."""
     return LIST_AT + 4 * max(_tiles(n), 16)
@@ -129,6 +135,9 @@ def quick_code(
 class Rows:
     """The kernels of one device, for rows of float32 or float64 values.
 
+    All are loaded at once, before there is anything to launch: a load may wait for all that is on
+    the device, transfers included that other hosts have yet to start.
+
     Parameters
     ----------
     dtype : numpy dtype
@@ -141,6 +150,8 @@ class Rows:
         self._value_words = self.dtype.itemsize // 4
         self._suffix = _NAMES[self._value_words]
         self._multiprocessors = multiprocessors(self._device)
+        for kernel in _kernels_of(self._suffix):
+            load(kernel, self._device)
 
     def _launch(self, name: str, blocks: int | tuple[int, int], *arguments: float) -> Launch:
         blocks = blocks if isinstance(blocks, tuple) else (max(blocks, 1), 1)

@@ -71,6 +71,21 @@ def test_compiles(ptx_of, cc, name):
 
 
 @pytest.mark.parametrize("name", names())
+def test_waits_before_it_looks_at_memory(ptx_of, name):
+    """A kernel that starts early waits first: what the one before it writes is then all there.
+
+    Also for `ld.global.nc`, whose memory must not change while a kernel uses it. That no kernel
+    ends before the one in front of it needs the wait on every path: it comes before any branch.
+    """
+    text = ptx_of(name)
+    body = text[text.index("\n{", text.index(".entry")) :]
+    before = body[: body.index("griddepcontrol.wait")]
+    access = r"^\s*(?:@\S+\s+)?(?:ld\.(?!param)|st\.|atom\.|red\.|cp\.async|bra|ret|\$L)"
+    assert not re.findall(access + ".*", before, re.M)
+    assert "ld.global" in body[len(before) :]
+
+
+@pytest.mark.parametrize("name", names())
 def test_nothing_is_contracted(ptx_of, name):
     """Codes and values are those of a CPU only if each operation rounds by itself.
 
