@@ -1,5 +1,7 @@
 """Any array gives the CPU's bytes on the GPU: streams, sums of streams, and masks."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,7 +11,10 @@ from unit import hostile
 import zccl
 
 pytestmark = pytest.mark.gpu
-some = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(
+    max_examples=int(os.environ.get("ZCCL_TEST_EXAMPLES") or 60),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 BOUNDS = [1e-3, 1.0, 1e-7, 1e-30, 1e30, 5e-324]
 
 

@@ -177,6 +177,55 @@ class TestGpuDemo:
         assert ran.returncode == 1 and says in ran.stderr, ran.stdout + ran.stderr
 
 
+class TestGpuTests:
+    """What test-gpu.sh would run: GPU, launcher, interpreter and sanitizer are stand-ins."""
+
+    def start(self, folder, *words, sanitizer=True, **environment):
+        tools = folder / "bin"
+        program(tools / "nvidia-smi", "echo GPU 0: H200")
+        program(tools / "mpiexec", 'echo "launched $*"')
+        python = program(folder / "python", 'echo "python $* $ZCCL_TEST_EXAMPLES"')
+        for name in ("bash", "dirname", "id", "wc", "timeout"):
+            (tools / name).symlink_to(shutil.which(name))
+        if sanitizer:
+            told = "*memcheck*) ;; *) exit ${FAULT:-0} ;;"
+            lines = ['echo "checked $* $ZCCL_TEST_EXAMPLES"', f'case "$*" in {told} esac']
+            program(tools / "compute-sanitizer", *lines)
+        found = {"PATH": str(tools), "PYTHON": python, "MPIEXEC": "", "ZCCL_TEST_EXAMPLES": ""}
+        return run(["bash", str(ROOT / "scripts/test-gpu.sh"), *words], **{**found, **environment})
+
+    def test_sanitizer(self, tmp_path):
+        ran = self.start(tmp_path, "sanitizer", "--", "-x")
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        lines = [line for line in ran.stdout.splitlines() if line.startswith("checked")]
+        assert [line.split()[2] for line in lines] == ["memcheck", "racecheck"]
+        for line in lines:
+            assert "--error-exitcode 99" in line and "tests/gpu/test_every_kernel.py" in line
+            assert line.endswith("tests/gpu/test_properties.py -x 4")
+
+    def test_what_the_sanitizer_finds_is_a_failure(self, tmp_path):
+        ran = self.start(tmp_path, "kernels", "sanitizer", FAULT="99", ZCCL_TEST_EXAMPLES="7")
+        assert ran.returncode == 1
+        assert "python -m pytest --quiet --color=no tests/gpu 7" in ran.stdout
+        assert "sanitizer, memcheck: exit code 0" in ran.stdout
+        assert "sanitizer, racecheck: exit code 99" in ran.stdout
+
+    @pytest.mark.skipif(
+        Path("/usr/local/cuda/bin/compute-sanitizer").exists(), reason="it is found there"
+    )
+    @pytest.mark.parametrize(
+        ("words", "code"), [(["sanitizer"], 77), (["kernels", "sanitizer"], 0)]
+    )
+    def test_without_the_sanitizer(self, tmp_path, words, code):
+        ran = self.start(tmp_path, *words, sanitizer=False)
+        assert ran.returncode == code
+        assert "=== sanitizer: not run: needs compute-sanitizer" in ran.stdout
+
+    def test_unknown_group(self, tmp_path):
+        ran = self.start(tmp_path, "races")
+        assert ran.returncode == 1 and "no group 'races'" in ran.stderr
+
+
 class TestCudaMpirun:
     """In an environment of stand-ins for the wheels."""
 
