@@ -228,12 +228,12 @@ def given_result(
             " other array is"
         )
     if device:
+        found = given_array(out, name)
         interface = getattr(out, "__cuda_array_interface__", None)
-        out = given_array(out, name)
         if interface is not None and interface["data"][1]:
             raise ValueError(f"{name}: got a read-only array, wanted a writeable one")
-        _check_form(out, name, shape, dtype)
-        return out
+        _check_form(found, name, shape, dtype)
+        return found
     check_writeable(out, name, shape, dtype)
     return out
 

@@ -19,10 +19,21 @@ def is_device_array(array: Any) -> bool:
     """Whether something lives on a GPU, as `__cuda_array_interface__` or DLPack say."""
     if isinstance(array, np.ndarray | np.generic | bytes | bytearray | memoryview):
         return False
-    if hasattr(array, "__cuda_array_interface__"):
+    try:
+        if hasattr(array, "__cuda_array_interface__"):
+            return True
+    except RuntimeError:  # of PyTorch, about a tensor on a GPU that wants gradients
         return True
     device = getattr(array, "__dlpack_device__", None)
     return device is not None and int(device()[0]) == _DLPACK_CUDA
+
+
+def _interface(array: Any, name: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] | None = getattr(array, "__cuda_array_interface__", None)
+    except RuntimeError as error:  # of PyTorch, which says what to do
+        raise TypeError(f"{name}: {error}") from error
+    return found
 
 
 def device_array(array: Any, name: str) -> DeviceArray:
@@ -41,7 +52,7 @@ def device_array(array: Any, name: str) -> DeviceArray:
         raise ImportError(
             f"{name}: arrays on a GPU need CuPy: pip install zccl-mpi[cuda13] or [cuda12]"
         ) from error
-    interface = getattr(array, "__cuda_array_interface__", None)
+    interface = _interface(array, name)
     if interface is not None and interface.get("mask") is not None:
         raise TypeError(f"{name}: got a masked array, whose mask would be lost")
     if isinstance(array, cupy.ndarray):

@@ -146,6 +146,45 @@ def test_streams_of_other_libraries():
     )
 
 
+@pytest.mark.parametrize("algorithm", ["ring", "native"])
+def test_tensors_of_pytorch(algorithm):
+    """They are taken and filled on PyTorch's stream; those that want gradients are refused."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs CUDA in PyTorch")
+    place = f"cuda:{RANK % GPUS}"
+    x = wave(5000).reshape(50, 100)
+    how = {"error_bound": 1e-3, "algorithm": algorithm}
+    expected = zccl.allreduce(x, **how)
+    stream = torch.cuda.Stream(place)
+    with torch.cuda.stream(stream):
+        theirs = torch.as_tensor(x, device=place)
+        out = torch.empty_like(theirs)
+        slow = torch.zeros(1 << 23, device=place)
+        for _ in range(100):
+            slow += torch.sin(slow)
+        theirs += slow[0]
+        got = zccl.allreduce(theirs, out, stream=stream, **how)
+        doubled = out * 2
+    stream.synchronize()
+
+    def fits(tensor, wanted):
+        found = tensor.cpu().numpy()
+        return same_bits(found, wanted) if algorithm == "ring" else np.allclose(found, wanted)
+
+    assert_all(got is out and fits(out, expected) and fits(doubled, 2 * expected))
+    made = zccl.allreduce(theirs, stream=stream, **how)
+    with torch.cuda.stream(stream):
+        assert_all(fits(torch.as_tensor(made, device=place), expected))
+        flat = torch.empty(SIZE * 5000, device=place)
+        assert_all(zccl.allgather(theirs.reshape(-1), flat, stream=stream, **how) is flat)
+    again = theirs.clone()
+    assert_all(zccl.allreduce(MPI.IN_PLACE, again, **how) is again and fits(again, expected))
+    learning = torch.ones(5, device=place, requires_grad=True)
+    texts = assert_raises_everywhere(TypeError, lambda: zccl.allreduce(learning, **how))
+    assert "detach" in texts[0]
+
+
 @pytest.mark.skipif(SIZE == 1, reason="a single rank is not mixed")
 def test_ranks_with_arrays_of_both_kinds():
     """Host and device ranks work together, and each gets what it gave."""
@@ -217,6 +256,22 @@ def test_the_arrays_gpu_is_used_and_the_callers_restored():
     assert_raises_everywhere(
         ValueError, lambda: zccl.allreduce(there, cupy.empty(5000, "f4"), error_bound=1e-3)
     )
+
+
+@pytest.mark.skipif(SIZE == 1 or SIZE > GPUS, reason="needs a GPU for each of several ranks")
+def test_nccl_follows_the_arrays_to_other_gpus():
+    """Its communicators belong to GPUs; the first ones are there when the arrays come back."""
+    x = wave(5000)
+    for algorithm in ("ring", "native"):
+        how = {"error_bound": 1e-3, "algorithm": algorithm}
+        expected = zccl.allreduce(x, **how)
+        for shift in (0, 1, 0):
+            with cupy.cuda.Device((RANK + shift) % GPUS):
+                given = cupy.asarray(x)
+            nccl = zccl.Options(transport="nccl")
+            found = zccl.allreduce(given, options=nccl, **how)
+            assert_all(found.device == given.device and np.allclose(found.get(), expected))
+            assert_all(algorithm == "native" or same(found, expected))
 
 
 def test_what_cannot_be_used_is_an_error_on_all_ranks():
