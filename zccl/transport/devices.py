@@ -35,7 +35,7 @@ class DeviceTransports:
     Parameters
     ----------
     transport : MpiTransport
-        Of the communicator.
+        Of the communicator, with a duplicate that is for this alone.
     places : list of Place
         Of all ranks; this one's GPU is CuPy's current one, and is so in all calls but `free`.
     """
@@ -96,6 +96,7 @@ class DeviceTransports:
             for made in (self._collectives, self._messages):
                 if made is not None:
                     made.free()
+        self._transport.comm.Free()
 
     def _try_nccl(self) -> Way:
         size, rank, comm = self._transport.size, self._transport.rank, self._transport.comm

@@ -13,7 +13,7 @@ from zccl.device import synchronize
 from zccl.errors import TransportError
 from zccl.transport.lanes import Lanes
 from zccl.transport.waiting import Until, wait_until
-from zccl.transport.ways import NoDeviceTransports
+from zccl.transport.ways import WaysOfRanks
 from zccl.typing import Bytes
 
 _NOTHING = np.empty(0, np.uint8)
@@ -80,9 +80,8 @@ class MpiTransport:
         node.Free()
         self.announced: set[object] = set()
         self.lanes = Lanes(self)
-        self._origin = self
         self._began: int | None = None
-        self._device_transports: Any = None
+        self._ways = WaysOfRanks()
         self._tag = 0
         limit = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # Open MPI has it on no other
         assert isinstance(limit, int)
@@ -109,28 +108,17 @@ class MpiTransport:
         other._began = began
         return other
 
+    @property
+    def is_lane(self) -> bool:
+        """Whether it is for an operation that was started."""
+        return self._began is not None
+
     def device_transports(self) -> Any:
-        """Return what can carry device arrays, a `DeviceTransports`; collective on first use.
+        """Return what can carry arrays between the ranks' current GPUs; collective.
 
-        A `NoDeviceTransports` where some rank has no GPU or no CuPy.
+        It is a `DeviceTransports`, or a `NoDeviceTransports` where some rank has no GPU or no CuPy.
         """
-        if self._origin._device_transports is None:
-            self._origin._device_transports = self._find_device_transports()
-        return self._origin._device_transports
-
-    def _find_device_transports(self) -> Any:
-        fault = ""
-        try:
-            from zccl.transport.devices import DeviceTransports
-            from zccl.transport.gpus import current_place
-
-            place = current_place()
-        except Exception as error:
-            fault = f"rank {self.rank}: {type(error).__name__}: {error}"
-        faults = [text for text in self.comm.allgather(fault) if text]
-        if faults:
-            return NoDeviceTransports(faults[0])
-        return DeviceTransports(self.beside(self.comm.Dup()), place)
+        return self._ways.now(self)
 
     def turn(self) -> Until:
         """Return something to wait for: that all operations which began earlier have ended."""
@@ -139,8 +127,8 @@ class MpiTransport:
     def free(self, devices: bool) -> None:
         """Give back what was made for the communicator, at last its duplicate; collective."""
         self.lanes.free()
-        if devices and self._device_transports is not None:
-            self._device_transports.free()
+        if devices:
+            self._ways.free()
         self.comm.Free()
 
     def isend(self, message: Bytes, dest: int, tag: int) -> Pending:

@@ -91,7 +91,7 @@ def _between(places: tuple[Any, ...], transport: MpiTransport) -> Any:
             return NoDeviceTransports(f"rank {rank}: {place}")
     from zccl.transport.devices import DeviceTransports
 
-    return DeviceTransports(transport, list(places))
+    return DeviceTransports(transport.beside(transport.comm.Dup()), list(places))
 
 
 def _place() -> object:
