@@ -124,7 +124,7 @@ def test_all_kinds_mixed_on_three_communicators(seed):
     own.shuffle(open_requests)
     for job, request in open_requests:
         job.check(request.wait())
-    for job, request in kept:  # once more, all of them at once
+    for _, request in kept:  # once more, all of them at once
         request.Start()
     own.shuffle(kept)
     for job, request in kept:

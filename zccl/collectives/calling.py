@@ -129,7 +129,7 @@ def _starter(
         def in_lane() -> StepsTo[Outcome]:
             try:
                 yield lane.ready
-                return (yield from steps(asked.collective, lane.transport))
+                return (yield from steps(asked.collective, lane.transport()))
             finally:
                 lane.release()
 

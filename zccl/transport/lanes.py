@@ -7,12 +7,13 @@ blocking call needs none: it ends before the next one begins.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from mpi4py import MPI
 
-from zccl.transport.waiting import Until, Waiting
+from zccl.transport.waiting import Until
 
 if TYPE_CHECKING:
     from zccl.transport.mpi import MpiTransport
@@ -25,17 +26,17 @@ class Lane(NamedTuple):
 
     Attributes
     ----------
-    transport : MpiTransport
-        Its own.
     ready : Wait
         That its communicator is there, and the operation that had it before has ended.
+    transport : function that returns a MpiTransport
+        Its own, once it is ready.
     release : function
-        Gives it to the next one.
+        Gives the communicator to the next one.
     """
 
-    transport: MpiTransport
-    ready: Until | Waiting
-    release: Callable[[], None]
+    ready: Until
+    transport: Callable[[], MpiTransport]
+    release: Callable[[], object]
 
 
 class Lanes:
@@ -51,29 +52,30 @@ class Lanes:
 
     def __init__(self, transport: MpiTransport):
         self._transport = transport
-        self._comms: list[MPI.Intracomm] = []
+        self._origin = transport.comm.Dup()  # of nothing but duplicates
+        self._openings: list[_Opening] = []
         self._count = 0
         self._live: dict[int, Callable[[], object]] = {}
 
     def take(self, finish: Callable[[], object]) -> Lane:
-        """Return the lane of the next operation; collective, but never waits.
+        """Return the lane of the next operation; never waits.
 
         `finish` drives it to its end, for the case that the user's communicator is freed before.
         """
         number, self._count = self._count, self._count + 1
-        ready: Until | Waiting
-        if number < LANES:
-            comm, request = self._transport.comm.Idup()
-            self._comms.append(comm)
-            ready = Waiting(request)
-        else:
-            ready = Until(lambda: number - LANES not in self._live)
         self._live[number] = finish
-        transport = self._transport.beside(self._comms[number % LANES], number)
-        return Lane(transport, ready, lambda: self._release(number))
+        if number < LANES:
+            before = self._openings[-1] if self._openings else None
+            self._openings.append(_Opening(self._origin, before))
+        opening = self._openings[number % LANES]
 
-    def _release(self, number: int) -> None:
-        del self._live[number]
+        def ready() -> bool:
+            return opening.done() and number - LANES not in self._live
+
+        return Lane(
+            Until(ready), lambda: self._transport.beside(opening.comm, number),
+            functools.partial(self._live.pop, number),
+        )  # fmt: skip
 
     def none_before(self, number: int | None) -> bool:
         """Whether no operation lasts that began before this one (None: before now)."""
@@ -83,5 +85,31 @@ class Lanes:
         """End all operations, and give the communicators back; collective."""
         for finish in list(self._live.values()):
             finish()
-        for comm in self._comms:
-            comm.Free()
+        for opening in self._openings:
+            opening.comm.Free()
+        self._origin.Free()
+
+
+class _Opening:
+    """A communicator in the making.
+
+    One after the other: Open MPI takes the steps of `MPI_Comm_idup` by collectives of the original,
+    as it comes to them, and those of two would meet each other.
+    """
+
+    def __init__(self, origin: MPI.Intracomm, before: _Opening | None):
+        self.comm: MPI.Intracomm = MPI.COMM_NULL  # type: ignore[assignment]
+        self._origin = origin
+        self._before = before
+        self._request: MPI.Request | None = None
+        self._done = False
+        self.done()
+
+    def done(self) -> bool:
+        """Whether it is there."""
+        if not self._done and (self._before is None or self._before.done()):
+            self._before = None
+            if self._request is None:
+                self.comm, self._request = self._origin.Idup()
+            self._done = bool(self._request.Test())
+        return self._done
