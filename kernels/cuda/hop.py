@@ -111,6 +111,7 @@ def _make(value_words):
             cuda.syncwarp()  # a row writes where this row or an earlier one has read
             if inside:
                 store_bits(slots_a + value_nbytes * i64(j), bits)
+            cuda.syncwarp()  # lanes behind the end of a short tile read its last value in all rows
             good = inside and coded
             found, base = choose_base(found, base, good, code)
             near = good and abs(code - base) <= i64(MAX_DISTANCE)
