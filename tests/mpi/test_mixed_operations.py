@@ -138,6 +138,7 @@ def test_all_kinds_mixed_on_three_communicators(seed):
         comm.Free()
 
 
+@pytest.mark.host
 def test_nothing_is_left_behind():
     """Arrays, and duplicates of communicators: MPI has a few thousand of them."""
     x = wave(3000)

@@ -238,6 +238,7 @@ def test_a_blocking_call_lets_started_ones_go_on():
         assert np.allclose(found, total, atol=2e-3)
 
 
+@pytest.mark.host
 def test_requests_that_nobody_keeps_go_on():
     x = wave(100_000)
     out = np.zeros_like(x)

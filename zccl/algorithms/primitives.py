@@ -61,7 +61,10 @@ class Link:
 
     def receive(self, source: int, parts: list[slice]) -> Pending:
         """Start to receive the message of some parts."""
-        buffer = self.memory.take(packed_nbytes([self._codec.max_nbytes(part) for part in parts]))
+        nbytes = packed_nbytes([self._codec.max_nbytes(part) for part in parts])
+        buffer = self._guarded(lambda: self.memory.take(nbytes))
+        if not buffer.size:  # no room: MPI fills other memory, and NCCL refuses the message
+            buffer = np.empty(nbytes, np.uint8)
         return self._transport.irecv(buffer, source, self._tag)
 
     def finish_sends(self) -> Steps:

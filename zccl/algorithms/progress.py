@@ -2,8 +2,8 @@
 
 A blocking call takes its own. An operation that was started is *live* until it has ended: every
 call of a collective and every wait or test takes steps of all live ones, and so does a thread,
-where a live operation wants that or a call blocks inside MPI. It sleeps while nothing is live and
-while a call waits.
+where a live operation wants that or a call blocks inside MPI. It has nothing to do while a call
+waits, and sleeps where nothing is live.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from zccl.transport.waiting import NAP_SECONDS, wait_until
 
 Result = TypeVar("Result")
 
+LOOK_SECONDS = 1e-3  # between two looks of the thread for something to do
+LINGER_SECONDS = 0.1  # that it goes on looking
 STOP_SECONDS = 10  # a step takes less, unless other ranks are gone
 
 _log = logging.getLogger("zccl")
@@ -96,6 +98,7 @@ _lock = threading.RLock()  # whoever takes steps has it
 _wake = threading.Condition(_lock)
 _waiting = 0  # calls that take all steps themselves
 _blocked = 0  # calls that cannot take any
+_asleep = False
 _thread: threading.Thread | None = None
 _stopped = False
 
@@ -107,8 +110,7 @@ def start(operation: Operation[Any]) -> None:
         if not operation.ended:
             _live.append(operation)
             if operation.by_thread:
-                _start_thread()
-                _wake.notify()
+                _rouse()
 
 
 def advance() -> bool:
@@ -146,7 +148,6 @@ def _wait_among_others(done: Callable[[], bool]) -> None:
     finally:
         with _lock:
             _waiting -= 1
-            _wake.notify()
 
 
 def end(operation: Operation[Any]) -> None:
@@ -201,8 +202,7 @@ def _block_beside_thread(wait: Blocking) -> None:
     global _blocked
     with _lock:
         _blocked += 1
-        _start_thread()
-        _wake.notify()
+        _rouse()
     try:
         wait.wait()
     finally:
@@ -210,28 +210,45 @@ def _block_beside_thread(wait: Blocking) -> None:
             _blocked -= 1
 
 
-def _start_thread() -> None:
+def _rouse() -> None:
+    """See that the thread is there and not asleep."""
     global _thread
     if _thread is None:
         _thread = threading.Thread(target=_take_steps, name="zccl progress", daemon=True)
         _thread.start()
+    elif _asleep:
+        _wake.notify()
 
 
 def _wanted() -> bool:
+    """Whether the thread should take steps now."""
     if _waiting or not _live:
         return False
     return _blocked > 0 or any(operation.by_thread for operation in _live)
 
 
 def _take_steps() -> None:
-    while True:
-        with _wake:
-            while not _wanted() and not _stopped:
-                _wake.wait()
-            if _stopped:
-                return
-        if not advance():
-            time.sleep(NAP_SECONDS)
+    """Be the thread. To wake it costs more than a short operation, so it lingers between some."""
+    busy = time.monotonic()
+    while not _stopped:
+        if _wanted():
+            busy = time.monotonic()
+            if not advance():
+                time.sleep(NAP_SECONDS)
+        elif time.monotonic() < busy + LINGER_SECONDS:
+            time.sleep(LOOK_SECONDS)
+        else:
+            _sleep()
+            busy = time.monotonic()
+
+
+def _sleep() -> None:
+    global _asleep
+    with _wake:
+        while not _live and not _stopped:
+            _asleep = True
+            _wake.wait()
+        _asleep = False
 
 
 @atexit.register
