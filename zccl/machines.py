@@ -114,7 +114,9 @@ MACHINES: dict[tuple[str, bool], Machine] = {
 """By what carries messages, and whether all ranks are on one node."""
 
 
-def default_machine(carrier: str, one_node: bool, threads: int = 1) -> Machine:
+def default_machine(
+    carrier: str, one_node: bool, threads: int = 1, segment_nbytes: int | None = None
+) -> Machine:
     """Return the named machine of a carrier of messages.
 
     Parameters
@@ -126,6 +128,10 @@ def default_machine(carrier: str, one_node: bool, threads: int = 1) -> Machine:
         Whether all ranks share memory.
     threads : int
         Cores that code for each rank; GPUs need one.
+    segment_nbytes : int or None
+        Most uncompressed bytes of a message; None: as usual.
     """
     machine = MACHINES[carrier.replace("-device", "-staged"), one_node]
+    if segment_nbytes is not None:
+        machine = machine._replace(segment_nbytes=segment_nbytes)
     return machine.threaded(threads) if carrier == "mpi" else machine

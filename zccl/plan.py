@@ -269,19 +269,22 @@ def segment_size(wanted: int | None, device: bool) -> int:
     return wanted or (DEVICE_SEGMENT_NBYTES if device else SEGMENT_NBYTES)
 
 
-# Where each rank has a chunk of the array; elsewhere an array travels whole, and pieces for each
-# rank would be messages for nothing.
+# Where each rank has a chunk of the array, and where the array travels whole. There it is cut once:
+# with twice as many parts, what is on its way takes little memory.
 _CHUNKED = {
     ("allreduce", "ring"),
     ("reduce_scatter", "ring"),
     ("reduce", "reduce_scatter_gather"),
     ("bcast", "scatter_allgather"),
 }
+_WHOLE = {("allreduce", "recursive_doubling"), ("reduce", "binomial"), ("bcast", "binomial")}
 
 
 def chunk_count(collective: str, algorithm: str, size: int) -> int:
-    """Return how many chunks an algorithm wants of an array, or of a share: `size`, or 1."""
-    return size if (collective, algorithm) in _CHUNKED else 1
+    """Return how many chunks an algorithm wants of an array, or of a share."""
+    if (collective, algorithm) in _CHUNKED:
+        return size
+    return min(size, 2) if (collective, algorithm) in _WHOLE else 1
 
 
 def chunk_parts(count: int, itemsize: int, size: int, segment_nbytes: int) -> list[list[slice]]:

@@ -242,7 +242,7 @@ def test_forecasts_say_why_others_lose():
 
 def test_arrays_that_travel_whole_are_not_cut_for_each_rank():
     assert chunk_count("allreduce", "ring", 8) == 8
-    assert chunk_count("allreduce", "recursive_doubling", 8) == 1
+    assert chunk_count("allreduce", "recursive_doubling", 8) == 2
     assert chunk_count("allgather", "ring", 8) == 1  # each share is cut by itself
 
 

@@ -1,9 +1,8 @@
 """The agreement that starts every collective: one small allreduce finds faults on any rank.
 
-The record is eight numbers, reduced by MAX: who has a fault, a hash of the arguments and its
-negative (equal on all ranks if and only if the two results are each other's negative), the ends of
-the value range, a number that some collectives need, and whether arrays are on GPUs and on hosts.
-Texts move on the failure path only.
+The record is some numbers, reduced by MAX: who has a fault, a hash of the arguments and its
+negative (equal on all ranks if and only if the two results are each other's negative), and what
+`Facts` has. Texts move on the failure path only.
 """
 
 from __future__ import annotations
@@ -55,6 +54,39 @@ class Terms(NamedTuple):
 NO_TERMS = Terms.of({})
 
 
+class Facts(NamedTuple):
+    """What one rank knows that all must.
+
+    Attributes
+    ----------
+    value_range : (float, float)
+        Smallest and largest value here; (inf, -inf) for none.
+    number : float
+        A number that some collectives need, -inf for none.
+    on_device : bool or None
+        Whether this rank's array is on a GPU; None where it has none.
+    ratio : float
+        Compression ratio to expect of the values here; inf where that was not looked at.
+    settled : bool
+        Whether this rank knows that the native collective is best, and has not looked at values.
+    cores : int
+        That code messages; rank 0's counts.
+    moved : bool
+        Whether the GPU is, or may be, another one than in the last call.
+    """
+
+    value_range: tuple[float, float] = NO_RANGE
+    number: float = -math.inf
+    on_device: bool | None = None
+    ratio: float = math.inf
+    settled: bool = False
+    cores: int = 1
+    moved: bool = False
+
+
+NO_FACTS = Facts()
+
+
 class Agreed(NamedTuple):
     """What is known of all ranks.
 
@@ -66,6 +98,14 @@ class Agreed(NamedTuple):
         The largest of a number that some collectives need; -inf for none.
     device, host : bool
         Whether some rank's array is on a GPU, and whether some rank's is not.
+    ratio : float
+        The least compression ratio that a rank expects; 1 where none has looked.
+    settled : bool
+        Whether some rank knows that the native collective is best.
+    cores : int
+        Of rank 0.
+    moved : bool
+        Whether some rank's GPU is, or may be, another one than in the last call.
     """
 
     low: float
@@ -73,6 +113,10 @@ class Agreed(NamedTuple):
     fact: float
     device: bool
     host: bool
+    ratio: float
+    settled: bool
+    cores: int
+    moved: bool
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -80,13 +124,14 @@ class Agreed(NamedTuple):
         return self.low, self.high
 
 
+NO_KNOWLEDGE = Agreed(*NO_RANGE, -math.inf, False, False, 1.0, False, 1, False)
+
+
 def agree(
     comm: MPI.Intracomm,
     terms: Terms = NO_TERMS,
     fault: Exception | None = None,
-    value_range: tuple[float, float] = NO_RANGE,
-    fact: float = -math.inf,
-    on_device: bool | None = None,
+    facts: Facts = NO_FACTS,
 ) -> StepsTo[Agreed]:
     """Find out what is known of all ranks when all give the same arguments and none has a fault.
 
@@ -98,12 +143,8 @@ def agree(
         What must be equal on all ranks. Ignored with a fault.
     fault : Exception or None
         What is wrong on this rank.
-    value_range : (float, float)
-        Smallest and largest value here; (inf, -inf) for none.
-    fact : float
-        A number, -inf for none.
-    on_device : bool or None
-        Whether this rank's array is on a GPU; None where it has none.
+    facts : Facts
+        What this rank knows.
 
     Raises
     ------
@@ -112,16 +153,25 @@ def agree(
     ValueError
         When the arguments differ.
     """
-    low, high = value_range
-    status = 0.0 if fault is None else float(comm.size - comm.rank)
-    device, host = float(on_device is True), float(on_device is False)
-    record = array("d", (status, terms.key, -terms.key, -low, high, fact, device, host))
+    (low, high), number, on_device, ratio, settled, cores, moved = facts
+    record = array(
+        "d",
+        (
+            0.0 if fault is None else float(comm.size - comm.rank), terms.key, -terms.key,
+            -low, high, number, on_device is True, on_device is False, -ratio, settled,
+            cores if comm.rank == 0 else 0, moved,
+        ),
+    )  # fmt: skip
     yield Waiting(comm.Iallreduce(MPI.IN_PLACE, record, MPI.MAX))
     if record[0]:
         yield from _raise_fault(comm, comm.size - int(record[0]), fault)
     if record[1] != -record[2]:
         yield from _raise_difference(comm, terms.arguments)
-    return Agreed(-record[3], record[4], record[5], record[6] > 0, record[7] > 0)
+    least = -record[8]
+    return Agreed(
+        -record[3], record[4], record[5], record[6] > 0, record[7] > 0,
+        least if math.isfinite(least) else 1.0, record[9] > 0, int(record[10]), record[11] > 0,
+    )  # fmt: skip
 
 
 def _raise_fault(comm: MPI.Intracomm, rank: int, fault: Exception | None) -> Steps:

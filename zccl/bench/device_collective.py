@@ -127,7 +127,7 @@ def _peers(
     found: dict[str, Callable[[Calls], Callable[[], object]]] = {}
     missing = {}
     if "nccl" in wanted:
-        works, reason = transport_of(comm).device_transports().nccl()
+        works, reason = transport_of(comm).device_transports(moved=True).nccl()
         if works:
             from zccl.bench.nccl_peer import NcclPeer
 

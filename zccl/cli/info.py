@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.metadata
-import math
 import os
 import platform
 import warnings
@@ -100,7 +99,7 @@ def _gpus(comm: MPI.Intracomm) -> Lines:
 def _device_transports(comm: MPI.Intracomm) -> list[tuple[str, object]]:
     import cupy
 
-    from zccl.algorithms.agreement import Agreed
+    from zccl.algorithms.agreement import NO_KNOWLEDGE
     from zccl.collectives.carriers import choose_carrier
     from zccl.transport.gpus import current_place
     from zccl.transport.mpi import transport_of
@@ -115,11 +114,11 @@ def _device_transports(comm: MPI.Intracomm) -> list[tuple[str, object]]:
     if len(gpus) > _SHOWN:
         lines.append(("...", f"{len(gpus) - _SHOWN} more ranks"))
     transport = transport_of(comm)
-    ways = transport.device_transports()
+    ways = transport.device_transports(moved=True)
     lines.append(("mpi-staged", "works: MPI, from pinned memory of the host"))
     for way, (works, reason) in (("mpi-device", ways.mpi_device()), ("nccl", ways.nccl())):
         lines.append((way, f"{'works' if works else 'does not work'}: {reason}"))
-    known = Agreed(math.inf, -math.inf, -math.inf, device=True, host=False)
+    known = NO_KNOWLEDGE._replace(device=True, moved=True)
     carrier = choose_carrier(transport, "auto", known)
     lines.append(("auto takes", f"{carrier.name}: {carrier.reason}"))
     return lines

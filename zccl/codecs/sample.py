@@ -45,6 +45,11 @@ def sample_ratio(values: Array, step: float, fill: float = math.nan) -> float:
     return float(len(tiles) * nbytes / _coded_nbytes(tiles, nbytes, step, fill).sum())
 
 
+def rough(ratio: float) -> float:
+    """Return a ratio by two digits: values that change a little should not change what is done."""
+    return float(f"{ratio:.2g}")
+
+
 def _sample(values: Array) -> np.ndarray:
     """Return some tiles, one a row, on the host; a row shorter than one is filled up."""
     whole = values.size // TILE

@@ -24,7 +24,7 @@ from zccl.collectives.reduction import (
 from zccl.collectives.running import native
 from zccl.ops import Op
 from zccl.options import Options
-from zccl.plan import chunk_parts
+from zccl.plan import chunk_count, chunk_parts
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
@@ -139,7 +139,8 @@ def _schedule(
     algorithm: str, call: Reduction, transport: MpiTransport, segment_nbytes: int
 ) -> tuple[Callable[[ReducingLink], Steps], Place]:
     assert call.target is not None
-    chunks = chunk_parts(call.source.size, call.source.itemsize, transport.size, segment_nbytes)
+    count = chunk_count("allreduce", algorithm, transport.size)
+    chunks = chunk_parts(call.source.size, call.source.itemsize, count, segment_nbytes)
     return lambda link: _ALGORITHMS[algorithm](link, chunks), Row(call.target)
 
 

@@ -18,6 +18,7 @@ from zccl.collectives.moving import Cutter, Movement, MovingCollective, Settings
 from zccl.collectives.running import native
 from zccl.collectives.shares import Shares
 from zccl.options import Options
+from zccl.plan import chunk_count
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
@@ -157,7 +158,7 @@ class _Bcast(MovingCollective):
         return self.share_nbytes if self._at_root else 0
 
     def schedule(self, algorithm: str, link: Link, cutter: Cutter) -> Steps:
-        chunks = cutter.chunks(self._count)
+        chunks = cutter.chunks(self._count, chunk_count("bcast", algorithm, link.size))
         return _ALGORITHMS[algorithm](link, chunks, self._top, decode_root=self._fills)
 
     def native(self, send: Bytes | None, into: Bytes | None) -> Steps:

@@ -81,7 +81,7 @@ def choose_carrier(transport: MpiTransport, wanted: str, known: Agreed) -> Carri
         return Carrier("mpi-staged", "some arrays are on the host", by_mpi)
     if transport.size == 1 and wanted == "auto":
         return Carrier("mpi-staged", "a single rank sends nothing", by_mpi)
-    ways = transport.device_transports()
+    ways = transport.device_transports(known.moved)
     if wanted == "mpi-device":
         works, reason = ways.mpi_device()
         if works:

@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from zccl import errorbound
-from zccl.algorithms.agreement import NO_RANGE, Terms
+from zccl.algorithms.agreement import NO_RANGE, Agreed, Facts, Terms
 from zccl.algorithms.primitives import Link, Steps, StepsTo
 from zccl.algorithms.protocols import Codec
 from zccl.arrays import check_stream, fill_number, is_on_device, overlap, value_dtype
@@ -21,6 +21,7 @@ from zccl.codecs.movement import MovementCodec
 from zccl.codecs.places import Nowhere, Place
 from zccl.codecs.plain import PlainCodec
 from zccl.codecs.ranges import finite_range
+from zccl.codecs.sample import rough, sample_ratio
 from zccl.codecs.tiles import Grid
 from zccl.collectives.carriers import Carrier, chosen_carrier
 from zccl.collectives.grids import movement_grid
@@ -40,12 +41,13 @@ from zccl.collectives.running import (
 from zccl.collectives.shares import Shares, components
 from zccl.config import cpu_threads, overrides
 from zccl.device import copy_to_device, copy_to_host, pinned_like
+from zccl.machines import Machine, default_machine
 from zccl.options import Options, effective_options
 from zccl.plan import (
     Plan,
     check_algorithm,
+    choose,
     chunk_parts,
-    own_plan,
     row_parts,
     segment_size,
     settled_plan,
@@ -85,12 +87,12 @@ class Signature:
         return bool(self.error_bound) and value_dtype(dtype) is not None
 
     def settled(
-        self, dtype: np.dtype, transport: MpiTransport, share_nbytes: float = math.inf
+        self, dtype: np.dtype, size: int, fast: bool, share_nbytes: float = math.inf
     ) -> Plan | None:
         """Return the plan where it does not depend on the values."""
         return settled_plan(
-            self.algorithm, share_nbytes, transport.size, codable=self.codable(dtype),
-            exact=self.error_bound == 0, one_node=transport.one_node,
+            self.algorithm, share_nbytes, size, codable=self.codable(dtype),
+            exact=self.error_bound == 0, one_node=fast,
             reproducible=self.options.reproducible,
         )  # fmt: skip
 
@@ -164,9 +166,13 @@ class Movement:
         self._ends = NO_RANGE
         self._values: Array | None = None
         self._threads = cpu_threads(transport.local_size)
+        self._transport = transport
+        self._settled = False
         self._coded = source is not None and dtype is not None and signature.codable(dtype)
-        if dtype is not None and signature.settled(dtype, transport) is not None:
-            self._coded = False
+        if dtype is not None:
+            fast = transport.is_fast(on_device)
+            self._settled = signature.settled(dtype, transport.size, fast) is not None
+        self._coded = self._coded and not self._settled
         if self._coded:
             self.survey()
 
@@ -190,9 +196,28 @@ class Movement:
         row = self._values if self._values is not None else self.source.elements()
         return overlap(row, given)
 
-    def value_ends(self) -> tuple[float, float]:
-        """Return the smallest and largest finite value here."""
-        return self._ends
+    def facts(self) -> Facts:
+        """Return what this rank knows that all must."""
+        moved = self._transport.has_moved(self.on_device)
+        return Facts(
+            self._ends,
+            self.fact,
+            self.on_device,
+            self._ratio(),
+            self._settled,
+            self._threads,
+            moved,
+        )
+
+    def _ratio(self) -> float:
+        """Return the compression ratio to expect, where an algorithm is chosen by it."""
+        s, values = self.signature, self._values
+        if not self._coded or s.algorithm != "auto" or values is None or not values.size:
+            return math.inf
+        assert s.error_bound is not None and self.source is not None
+        bound = errorbound.absolute_bound(s.error_bound, s.mode, *self._ends)
+        step = errorbound.grid_step(bound, values.dtype)
+        return rough(sample_ratio(values, step, s.fill(self.source.dtype)))
 
     def fill(self, result: Array, counts: list[int], before: int = 0) -> None:
         """Name the array to fill and return, with shares of so many elements."""
@@ -240,16 +265,15 @@ class Cutter(NamedTuple):
     components: int
     itemsize: int
     segment_nbytes: int
-    size: int
 
     def rows(self, counts: list[int]) -> list[list[slice]]:
         """Cut shares of so many elements, each a row of its own."""
         counts = [count * self.components for count in counts]
         return row_parts(counts, self.itemsize, self.segment_nbytes)
 
-    def chunks(self, count: int) -> list[list[slice]]:
-        """Cut an array of so many elements into a chunk for each rank."""
-        return chunk_parts(count * self.components, self.itemsize, self.size, self.segment_nbytes)
+    def chunks(self, count: int, chunks: int) -> list[list[slice]]:
+        """Cut an array of so many elements into chunks."""
+        return chunk_parts(count * self.components, self.itemsize, chunks, self.segment_nbytes)
 
 
 class MovingCollective(ABC):
@@ -353,7 +377,9 @@ class MovingCollective(ABC):
         call, known, dtype = self.call, self.known, self.dtype
         s = call.signature
         carrier = yield from chosen_carrier(transport, s.options.transport, known)
-        decision = _decide(s, transport, known.ends, dtype, self.share_nbytes)
+        segment = segment_size(s.options.segment_nbytes, known.device)
+        machine = default_machine(carrier.name, transport.one_node, known.cores, segment)
+        decision = _decide(s, known, dtype, self.share_nbytes, transport.size, machine)
 
         def get_ready() -> Buffers | tuple[Codec, Grid]:
             if not self._prepared:
@@ -377,7 +403,7 @@ class MovingCollective(ABC):
             link = Link(carrier.messages(), codec)
             cutter = Cutter(
                 components(dtype) if decision.grid.step else 1, codec.itemsize,
-                segment_size(s.options.segment_nbytes, known.device), transport.size,
+                segment,
             )  # fmt: skip
             steps = self.schedule(decision.plan.algorithm, link, cutter)
             traffic = yield from run_schedule(transport, link, codec, steps)
@@ -433,20 +459,22 @@ class Buffers(NamedTuple):
 
 def _decide(
     s: Signature,
-    transport: MpiTransport,
-    ends: tuple[float, float],
+    known: Agreed,
     dtype: np.dtype,
     share_nbytes: int,
+    size: int,
+    machine: Machine,
 ) -> Decision:
     """Return what all ranks do, from what they have agreed on."""
-    settled = s.settled(dtype, transport, share_nbytes)
-    if settled is not None:
-        return Decision(settled, NO_GRID, 0.0)
-    plan = own_plan(s.collective, s.algorithm, share_nbytes, transport.size)
     values = value_dtype(dtype)
-    if values is None or not s.error_bound:
+    plan = s.settled(dtype, size, known.settled, share_nbytes) or choose(
+        s.collective, s.algorithm, share_nbytes, size, machine, known.ratio,
+        codable=s.codable(dtype), exact=s.error_bound == 0, reproducible=s.options.reproducible,
+        itemsize=(values or dtype).itemsize,
+    )  # fmt: skip
+    if plan.algorithm == "native" or values is None or not s.error_bound:
         return Decision(plan, NO_GRID, 0.0)
-    bound = errorbound.absolute_bound(s.error_bound, s.mode, *ends)
+    bound = errorbound.absolute_bound(s.error_bound, s.mode, *known.ends)
     grid = Grid(errorbound.grid_step(bound, values), bound)
     return Decision(plan, grid, bound)
 

@@ -23,7 +23,7 @@ from zccl.collectives.reduction import (
 from zccl.collectives.running import native
 from zccl.ops import Op
 from zccl.options import Options
-from zccl.plan import chunk_parts
+from zccl.plan import chunk_count, chunk_parts
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
@@ -139,7 +139,8 @@ def _schedule(
     algorithm: str, call: Reduction, transport: MpiTransport, segment_nbytes: int
 ) -> tuple[Callable[[ReducingLink], Steps], Place]:
     s = call.signature
-    chunks = chunk_parts(call.source.size, call.source.itemsize, transport.size, segment_nbytes)
+    count = chunk_count("reduce", algorithm, transport.size)
+    chunks = chunk_parts(call.source.size, call.source.itemsize, count, segment_nbytes)
     place = Nowhere() if call.target is None else Row(call.target)
     return lambda link: _ALGORITHMS[algorithm](link, chunks, s.root), place
 

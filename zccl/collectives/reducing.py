@@ -37,8 +37,9 @@ from zccl.collectives.running import (
 )
 from zccl.config import cpu_threads
 from zccl.device import array_on_device, array_on_host
+from zccl.machines import Machine, default_machine
 from zccl.ops import Op
-from zccl.plan import own_plan, segment_size
+from zccl.plan import choose, segment_size
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
@@ -115,7 +116,11 @@ class ReadyReduction:
         family, call, known = self._family, self._call, self._known
         s = call.signature
         carrier = yield from chosen_carrier(transport, s.options.transport, known)
-        decision = decide(s, transport.rank, transport.size, transport.one_node, *known.ends)
+        segment = segment_size(s.options.segment_nbytes, known.device)
+        machine = default_machine(carrier.name, transport.one_node, known.cores, segment)
+        decision = decide(
+            s, transport.rank, transport.size, *known.ends, machine, known.ratio, known.settled
+        )
         announce(transport, decision.plan, carrier, s.terms)
         at = time.perf_counter()
         if decision.plan.algorithm == "native":
@@ -123,7 +128,7 @@ class ReadyReduction:
             sent = round(s.nbytes * family.native_share(transport.size))
             traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
         else:
-            work = yield from self._work(transport, carrier, decision)
+            work = yield from self._work(transport, carrier, decision, segment)
             traffic = yield from _own(transport, carrier, work)
             if self._steady:
                 self._kept = {(decision, carrier.direct): work}
@@ -134,14 +139,15 @@ class ReadyReduction:
             lambda: info(s.collective, decision, carrier, s.nbytes, traffic, start, at, end),
         )
 
-    def _work(self, transport: MpiTransport, carrier: Carrier, decision: Decision) -> StepsTo[Work]:
+    def _work(
+        self, transport: MpiTransport, carrier: Carrier, decision: Decision, segment: int
+    ) -> StepsTo[Work]:
         """Return the schedule and its codec: those of the last run, where nothing has changed."""
         kept = self._kept.pop((decision, carrier.direct), None)  # to be kept when it has worked
         if kept is not None:
             kept.codec.escapes, kept.codec.seconds = 0, 0.0
             return kept
         call, known = self._call, self._known
-        segment = segment_size(call.signature.options.segment_nbytes, known.device)
         schedule, place = self._family.schedule(decision.plan.algorithm, call, transport, segment)
         codec = yield from _made(
             transport, known, lambda: _codec(call, place, transport, decision.grid, carrier.direct)
@@ -197,11 +203,24 @@ def _made(transport: MpiTransport, known: Agreed, make: Callable[[], Made]) -> S
 
 
 @functools.lru_cache(1024)
-def decide(s: Signature, rank: int, size: int, one_node: bool, low: float, high: float) -> Decision:
+def decide(
+    s: Signature,
+    rank: int,
+    size: int,
+    low: float,
+    high: float,
+    machine: Machine,
+    ratio: float,
+    settled: bool,
+) -> Decision:
     """Return what all ranks do, from what they have agreed on."""
-    settled = s.settled(size, one_node)
-    if settled is not None:
-        return Decision(settled, NO_GRID, 0.0)
+    choice = s.settled(size, settled) or choose(
+        s.collective, s.algorithm, s.nbytes, size, machine, ratio, codable=s.codable,
+        exact=s.error_bound == 0, reproducible=s.options.reproducible, itemsize=s.dtype.itemsize,
+        op=s.op if isinstance(s.op, Op) else None,
+    )  # fmt: skip
+    if choice.algorithm == "native":
+        return Decision(choice, NO_GRID, 0.0)
     grid, promised = NO_GRID, 0.0
     if s.codable:
         assert isinstance(s.op, Op)  # others take no bound
@@ -213,7 +232,6 @@ def decide(s: Signature, rank: int, size: int, one_node: bool, low: float, high:
         added = size if s.op in (Op.SUM, Op.AVG) else 1
         grid = Grid(step, rank_bound, movement=False, ranks=added, rank=rank, fill=s.fill)
         promised = errorbound.result_bound(bound, s.op, size, budget)
-    choice = own_plan(s.collective, s.algorithm, s.nbytes, size)
     return Decision(choice, grid, promised)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from zccl import errorbound
-from zccl.algorithms.agreement import NO_RANGE, Terms
+from zccl.algorithms.agreement import NO_RANGE, Facts, Terms
 from zccl.arrays import (
     check_stream,
     contiguous_row,
@@ -28,6 +28,7 @@ from zccl.arrays import (
     values_target,
 )
 from zccl.codecs.ranges import finite_range
+from zccl.codecs.sample import rough, sample_ratio
 from zccl.collectives.arguments import check_counts, check_root
 from zccl.config import cpu_threads, overrides
 from zccl.device import copy_to_device, copy_to_host, pinned_like
@@ -113,13 +114,20 @@ class Signature:
     terms: Terms
     given_op: Op | MPI.Op
 
-    def settled(self, size: int, one_node: bool) -> Plan | None:
+    def rank_step(self, size: int, low: float, high: float) -> float:
+        """Return the grid step for values of this range; 0 where nothing is quantised."""
+        assert isinstance(self.op, Op) and self.error_bound is not None
+        bound = errorbound.absolute_bound(self.error_bound, self.mode, low, high)
+        rank_bound = errorbound.rank_bound(bound, self.op, size, self.options.error_budget)
+        return errorbound.grid_step(rank_bound, self.dtype)
+
+    def settled(self, size: int, fast: bool) -> Plan | None:
         """Return the plan where it does not depend on the values."""
         # MPI alone keeps the order that an operation which is not commutative needs.
         ordered = not isinstance(self.op, Op) and not self.op.Is_commutative()
         return settled_plan(
             self.algorithm, self.nbytes, size, codable=self.codable,
-            exact=self.error_bound == 0 and not ordered, one_node=one_node,
+            exact=self.error_bound == 0 and not ordered, one_node=fast,
             reproducible=self.options.reproducible,
         )  # fmt: skip
 
@@ -222,8 +230,6 @@ class Reduction:
         Whether they are on a GPU.
     """
 
-    fact = -math.inf
-
     def __init__(
         self, signature: Signature, send: Array, result: Array | None, transport: MpiTransport
     ):
@@ -251,19 +257,36 @@ class Reduction:
                 self.source = self.source.copy()
 
     @property
+    def settled(self) -> bool:
+        """Whether the native collective is known to be best, whatever the values are."""
+        fast = self._transport.is_fast(self.on_device)
+        return self.signature.settled(self._transport.size, fast) is not None
+
+    @property
     def counts_range(self) -> bool:
         """Whether the bound counts in the range of the values."""
         s = self.signature
-        if not (s.codable and s.mode == "rel"):
-            return False
-        return s.settled(self._transport.size, self._transport.one_node) is None
+        return s.codable and s.mode == "rel" and not self.settled
 
-    def value_ends(self) -> tuple[float, float]:
-        """Return the smallest and largest finite value here, where they count."""
+    def facts(self) -> Facts:
+        """Return what this rank knows that all must."""
+        s, transport = self.signature, self._transport
+        settled = self.settled
+        cores = cpu_threads(transport.local_size)
+        ends = NO_RANGE
+        if s.codable and s.mode == "rel" and not settled:
+            ends = finite_range(self.source, s.fill, cores)
+        return Facts(
+            ends, -math.inf, self.on_device, math.inf if settled else self._ratio(ends), settled,
+            cores, transport.has_moved(self.on_device),
+        )  # fmt: skip
+
+    def _ratio(self, ends: tuple[float, float]) -> float:
+        """Return the compression ratio to expect, where an algorithm is chosen by it."""
         s = self.signature
-        if not self.counts_range:
-            return NO_RANGE
-        return finite_range(self.source, s.fill, cpu_threads(self._transport.local_size))
+        if s.algorithm != "auto" or not s.codable or not self.source.size:
+            return math.inf
+        return rough(sample_ratio(self.source, s.rank_step(self._transport.size, *ends), s.fill))
 
     @property
     def result(self) -> Array | None:

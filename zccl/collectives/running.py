@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 from mpi4py import MPI
 
-from zccl.algorithms.agreement import NO_RANGE, NO_TERMS, Agreed, Terms, agree
+from zccl.algorithms.agreement import NO_FACTS, NO_TERMS, Agreed, Facts, Terms, agree
 from zccl.algorithms.primitives import Link, Steps, StepsTo, timed
 from zccl.algorithms.progress import Blocking
 from zccl.algorithms.protocols import Codec
@@ -78,22 +77,12 @@ class Call(Protocol):
     """Arguments and buffers of a collective, checked on this rank."""
 
     @property
-    def fact(self) -> float:
-        """A number of which all ranks learn the largest; -inf for none."""
-        ...
-
-    @property
-    def on_device(self) -> bool | None:
-        """Whether its array is on a GPU; None where it has none."""
-        ...
-
-    @property
     def signature(self) -> _Signature:
         """What must be equal on all ranks."""
         ...
 
-    def value_ends(self) -> tuple[float, float]:
-        """Return the smallest and the largest value here, where they matter."""
+    def facts(self) -> Facts:
+        """Return what this rank knows that all must."""
         ...
 
 
@@ -117,24 +106,20 @@ def agreed(transport: MpiTransport, make: Callable[[], AnyCall]) -> StepsTo[tupl
     """
     call: AnyCall | None = None
     fault: Exception | None = None
-    terms = NO_TERMS
-    ends = NO_RANGE
-    fact = -math.inf
-    on_device = None
+    terms, facts = NO_TERMS, NO_FACTS
     try:
         call = make()
-        terms, fact, on_device = call.signature.terms, call.fact, call.on_device
-        ends = call.value_ends()
+        terms, facts = call.signature.terms, call.facts()
     except Exception as error:
         fault = error
-    known = yield from agree(transport.comm, terms, fault, ends, fact, on_device)
+    known = yield from agree(transport.comm, terms, fault, facts)
     assert call is not None  # else there was a fault
     return call, known
 
 
 def holds_everywhere(transport: MpiTransport, fact: bool) -> StepsTo[bool]:
     """Return whether something is true on all ranks."""
-    known = yield from agree(transport.comm, fact=float(not fact))
+    known = yield from agree(transport.comm, facts=Facts(number=float(not fact)))
     return not known.fact
 
 

@@ -67,6 +67,11 @@ class DeviceTransports:
             _nccl_ways[key] = self._try_nccl()
         return _nccl_ways[key]
 
+    def nccl_works(self) -> bool:
+        """Whether that is known already."""
+        way = _nccl_ways.get(tuple(self._places))
+        return way is not None and way.works
+
     def mpi_device(self) -> Way:
         """Whether MPI takes pointers to a GPU's memory."""
         if self._mpi_device is None:

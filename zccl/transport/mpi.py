@@ -113,12 +113,23 @@ class MpiTransport:
         """Whether it is for an operation that was started."""
         return self._began is not None
 
-    def device_transports(self) -> Any:
+    def device_transports(self, moved: bool) -> Any:
         """Return what can carry arrays between the ranks' current GPUs; collective.
 
         It is a `DeviceTransports`, or a `NoDeviceTransports` where some rank has no GPU or no CuPy.
+        `moved` says whether some rank's `has_moved` was true.
         """
-        return self._ways.now(self)
+        return self._ways.now(self, moved)
+
+    def has_moved(self, on_device: bool | None) -> bool:
+        """Whether this rank's GPU is, or may be, another one than in the last call."""
+        if on_device is False:
+            return False
+        return self._ways.have_moved() or not self.lanes.none_before(None)
+
+    def is_fast(self, on_device: bool | None) -> bool:
+        """Whether bytes are known to travel faster than they are coded: inside one node."""
+        return self.one_node and (self._ways.nccl_works() if on_device else on_device is False)
 
     def turn(self) -> Until:
         """Return something to wait for: that all operations which began earlier have ended."""

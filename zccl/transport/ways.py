@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from mpi4py import MPI
-
 from zccl.device import current_device
-from zccl.transport.waiting import Waiting
 
 if TYPE_CHECKING:
     from zccl.transport.mpi import MpiTransport
@@ -37,6 +33,10 @@ class NoDeviceTransports:
         """Not usable."""
         return self._way
 
+    def nccl_works(self) -> bool:
+        """Whether that is known."""
+        return False
+
     def mpi_device(self) -> Way:
         """Not usable."""
         return self._way
@@ -57,7 +57,15 @@ class WaysOfRanks:
         self._ways: Any = None
         self._known: dict[tuple[Any, ...], Any] = {}
 
-    def now(self, transport: MpiTransport) -> Any:
+    def have_moved(self) -> bool:
+        """Whether this rank's GPU is another one than in the last call."""
+        return current_device() != self._device
+
+    def nccl_works(self) -> bool:
+        """Whether NCCL has been found to work between these GPUs."""
+        return self._ways is not None and not self.have_moved() and bool(self._ways.nccl_works())
+
+    def now(self, transport: MpiTransport, moved: bool) -> Any:
         """Return a `DeviceTransports` for the ranks' current GPUs; collective.
 
         It is a `NoDeviceTransports` where some rank has no GPU or no CuPy.
@@ -66,16 +74,15 @@ class WaysOfRanks:
         ----------
         transport : MpiTransport
             Of the communicator.
+        moved : bool
+            Whether some rank's GPU may be another one than in the last call.
         """
-        device = current_device()
-        moved = np.array([device != self._device], np.int32)
-        Waiting(transport.comm.Iallreduce(MPI.IN_PLACE, moved, MPI.MAX)).wait()
-        if moved[0]:
+        if moved or self._ways is None:
             places = tuple(transport.comm.allgather(_place()))
             if places not in self._known:
                 self._known[places] = _between(places, transport)
             self._ways = self._known[places]
-            self._device = device
+            self._device = current_device()
         return self._ways
 
     def free(self) -> None:
