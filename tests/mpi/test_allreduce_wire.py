@@ -17,6 +17,9 @@ from mpi.checks import (
 from mpi4py import MPI
 
 import zccl
+from zccl.collectives import moving, reducing
+from zccl.machines import default_machine
+from zccl.transport.mpi import transport_of
 
 pytestmark = pytest.mark.mpi
 by_algorithm = pytest.mark.parametrize("algorithm", CODED_ALGORITHMS)
@@ -136,6 +139,41 @@ def test_auto_on_one_node_is_native():
     assert info.algorithm in CODED_ALGORITHMS and info.error_bound == 1e-3
     assert_bound(coded, x, 1e-3)
     assert len(set(COMM.allgather(info.algorithm))) == 1
+
+
+def between_nodes(monkeypatch, bandwidth):
+    """Let zccl believe that each rank is on a node of its own, with links of so many bytes/s."""
+    slow = default_machine("mpi", False).on_link(50e-6, bandwidth)
+    monkeypatch.setattr(transport_of(COMM), "one_node", False)
+    for module in (reducing, moving):
+        monkeypatch.setattr(module, "default_machine", lambda *_: slow)
+
+
+def test_auto_between_nodes_weighs_the_ratio(monkeypatch):
+    """What compresses well is coded, what does not, on any rank, is left to MPI."""
+    if SIZE == 1:
+        pytest.skip("needs two ranks")
+    between_nodes(monkeypatch, 1e8)
+    smooth, noise = wave(1_000_000), white_noise(1_000_000, np.float32)
+    for call, x in (
+        (zccl.allreduce, smooth), (zccl.allgather, smooth), (zccl.bcast, smooth),
+        (zccl.reduce_scatter, smooth), (zccl.reduce, smooth),
+    ):  # fmt: skip
+        _, info = call(x, error_bound=1e-2, mode="rel", return_info=True)
+        assert info.algorithm != "native", info.reason
+        assert "expected, native" in info.reason
+        assert len(set(COMM.allgather((info.algorithm, info.reason)))) == 1
+    mixed = noise if RANK == SIZE - 1 else smooth
+    for x in (noise, mixed):
+        result, info = zccl.allreduce(x, error_bound=1e-9, return_info=True)
+        assert info.algorithm == "native", info.reason
+        assert_same_everywhere(result)
+
+
+def test_auto_on_a_fast_link_is_native(monkeypatch):
+    between_nodes(monkeypatch, 1e11)
+    _, info = zccl.allreduce(wave(500_000), error_bound=1e-3, return_info=True)
+    assert info.algorithm == "native"
 
 
 def test_algorithm_from_the_environment(setenv):
