@@ -7,6 +7,7 @@ import pytest
 from mpi.checks import RANK, SIZE
 from mpi4py import MPI
 
+from zccl.algorithms.progress import finish
 from zccl.transport import ways
 from zccl.transport.mpi import MpiTransport
 
@@ -39,7 +40,7 @@ def gpus(monkeypatch):
 
 def now(found, transport):
     moved = transport.comm.allreduce(found.have_moved(), MPI.LOR)
-    return found.now(transport, moved)
+    return finish(found.now(transport, moved))
 
 
 def test_a_rank_that_changes_its_gpu_takes_all_to_other_ways(gpus):
@@ -65,8 +66,8 @@ def test_a_rank_that_changes_its_gpu_takes_all_to_other_ways(gpus):
 def test_a_communicator_follows_the_gpus(gpus):
     transport = MpiTransport(MPI.COMM_WORLD)
     gpus(0)
-    first = transport.device_transports(transport._ways.have_moved())
+    first = finish(transport.device_transports(transport._ways.have_moved()))
     gpus(1)
-    assert transport.device_transports(transport._ways.have_moved()) is not first
+    assert finish(transport.device_transports(transport._ways.have_moved())) is not first
     gpus(0)
-    assert transport.device_transports(transport._ways.have_moved()) is first
+    assert finish(transport.device_transports(transport._ways.have_moved())) is first

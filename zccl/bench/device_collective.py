@@ -13,6 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 import zccl
+from zccl.algorithms.progress import finish
 from zccl.bench import arguments
 from zccl.bench.checks import bound_of_range, worst
 from zccl.bench.collective import run_sizes, time_cells, time_columns
@@ -127,7 +128,7 @@ def _peers(
     found: dict[str, Callable[[Calls], Callable[[], object]]] = {}
     missing = {}
     if "nccl" in wanted:
-        works, reason = transport_of(comm).device_transports(moved=True).nccl()
+        works, reason = finish(transport_of(comm).device_transports(moved=True)).nccl()
         if works:
             from zccl.bench.nccl_peer import NcclPeer
 

@@ -100,7 +100,8 @@ def _device_transports(comm: MPI.Intracomm) -> list[tuple[str, object]]:
     import cupy
 
     from zccl.algorithms.agreement import NO_KNOWLEDGE
-    from zccl.collectives.carriers import choose_carrier
+    from zccl.algorithms.progress import finish
+    from zccl.collectives.carriers import chosen_carrier
     from zccl.transport.gpus import current_place
     from zccl.transport.mpi import transport_of
 
@@ -114,12 +115,12 @@ def _device_transports(comm: MPI.Intracomm) -> list[tuple[str, object]]:
     if len(gpus) > _SHOWN:
         lines.append(("...", f"{len(gpus) - _SHOWN} more ranks"))
     transport = transport_of(comm)
-    ways = transport.device_transports(moved=True)
+    ways = finish(transport.device_transports(moved=True))
     lines.append(("mpi-staged", "works: MPI, from pinned memory of the host"))
     for way, (works, reason) in (("mpi-device", ways.mpi_device()), ("nccl", ways.nccl())):
         lines.append((way, f"{'works' if works else 'does not work'}: {reason}"))
     known = NO_KNOWLEDGE._replace(device=True, moved=True)
-    carrier = choose_carrier(transport, "auto", known)
+    carrier = finish(chosen_carrier(transport, "auto", known))
     lines.append(("auto takes", f"{carrier.name}: {carrier.reason}"))
     return lines
 

@@ -21,34 +21,32 @@ class Carrier(NamedTuple):
         "mpi", or for device arrays one of `zccl.options.TRANSPORTS`.
     reason : str
         Why, for device arrays.
-    messages : function that returns a Transport
+    messages : function of the MpiTransport, returns a Transport
         What takes zccl's messages; collective on its first use.
     direct : bool
         Whether they lie on the device.
     collectives : function that returns NcclCollectives, or None
         What takes the place of MPI's own collectives; collective on its first use.
+    in_turn : bool
+        Whether operations must use it one after the other, in the order in which they began.
     """
 
     name: str
     reason: str
-    messages: Callable[[], Transport]
+    messages: Callable[[MpiTransport], Transport]
     direct: bool = False
     collectives: Callable[[], Any] | None = None
+    in_turn: bool = False
 
 
-def chosen_carrier(transport: MpiTransport, wanted: str, known: Agreed) -> StepsTo[Carrier]:
-    """Return what carries the messages of a call, as `choose_carrier`, when that can be used.
-
-    What finds and uses the ways between GPUs must run in one order on all ranks, so there
-    operations take turns.
-    """
-    if known.device and not known.host and wanted != "mpi-staged":
-        yield transport.turn()
-    return choose_carrier(transport, wanted, known)
+def _by_mpi(transport: MpiTransport) -> Transport:
+    return transport
 
 
-def choose_carrier(transport: MpiTransport, wanted: str, known: Agreed) -> Carrier:
-    """Return what carries the messages of a call; the same on all ranks.
+def chosen_carrier(
+    transport: MpiTransport, wanted: str, known: Agreed, kept: Carrier | None = None
+) -> StepsTo[Carrier]:
+    """Return what carries the messages of a call, when it may be used; the same on all ranks.
 
     Parameters
     ----------
@@ -58,40 +56,45 @@ def choose_carrier(transport: MpiTransport, wanted: str, known: Agreed) -> Carri
         The option `transport`.
     known : Agreed
         Whether arrays are on GPUs and on hosts.
+    kept : Carrier or None
+        What was chosen before, for a call that is made again.
 
     Raises
     ------
     TransportError
         When what was asked for is not there, on all ranks.
     """
-
-    def by_mpi() -> Transport:
-        return transport
-
+    if kept is not None:
+        if kept.in_turn:
+            yield transport.turn()
+        return kept
     if not known.device:
-        return Carrier("mpi", "", by_mpi)
+        return Carrier("mpi", "", _by_mpi)
     if wanted == "mpi-staged":
-        return Carrier(wanted, "asked for", by_mpi)
+        return Carrier(wanted, "asked for", _by_mpi)
     if known.host:
         if wanted != "auto":
             raise TransportError(
                 f"transport: {wanted!r} was asked for, but some ranks' arrays are on the host:"
                 " 'mpi-staged' and 'auto' can do that"
             )
-        return Carrier("mpi-staged", "some arrays are on the host", by_mpi)
+        return Carrier("mpi-staged", "some arrays are on the host", _by_mpi)
     if transport.size == 1 and wanted == "auto":
-        return Carrier("mpi-staged", "a single rank sends nothing", by_mpi)
-    ways = transport.device_transports(known.moved)
+        return Carrier("mpi-staged", "a single rank sends nothing", _by_mpi)
+    yield transport.turn()  # to look for ways, too: all ranks do that in one order
+    ways = yield from transport.device_transports(known.moved)
     if wanted == "mpi-device":
         works, reason = ways.mpi_device()
         if works:
-            return Carrier(wanted, reason, by_mpi, direct=True)
+            return Carrier(wanted, reason, _by_mpi, direct=True)
     else:
         works, reason = ways.nccl()
         if works:
-            return Carrier("nccl", reason, ways.messages, True, ways.collectives)
+            return Carrier(
+                "nccl", reason, lambda _: ways.messages(), True, ways.collectives, in_turn=True
+            )
         if wanted == "auto":
-            return Carrier("mpi-staged", f"no NCCL: {reason}", by_mpi)
+            return Carrier("mpi-staged", f"no NCCL: {reason}", _by_mpi)
     raise TransportError(
         f"transport: {wanted!r} was asked for but cannot be used: {reason}; 'auto' takes what there"
         " is"

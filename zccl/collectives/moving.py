@@ -298,6 +298,7 @@ class MovingCollective(ABC):
         self.recvbuf = recvbuf
         self._prepared = False
         self._steady = False
+        self._carrier: Carrier | None = None
 
     # What each one has of its own.
 
@@ -350,6 +351,7 @@ class MovingCollective(ABC):
         """Check the arguments, and agree on them."""
         self.transport = transport
         self._prepared = False
+        self._carrier = None
         self.call, self.known = yield from agreed(transport, lambda: self.make(transport))
         yield from self.share(transport)
 
@@ -362,6 +364,9 @@ class MovingCollective(ABC):
             self.recvbuf = call.result
         alike = call.lies_in(self.given) and not call.counts_range
         self._steady = yield from holds_everywhere(transport, alike)
+        if self._steady:
+            wanted = call.signature.options.transport
+            self._carrier = yield from chosen_carrier(transport, wanted, self.known)
 
     def renew(self, transport: MpiTransport) -> Steps:
         """Read the input again where it was copied, and agree on its range where that counts."""
@@ -376,7 +381,7 @@ class MovingCollective(ABC):
         self.transport = transport
         call, known, dtype = self.call, self.known, self.dtype
         s = call.signature
-        carrier = yield from chosen_carrier(transport, s.options.transport, known)
+        carrier = yield from chosen_carrier(transport, s.options.transport, known, self._carrier)
         segment = segment_size(s.options.segment_nbytes, known.device)
         machine = default_machine(carrier.name, transport.one_node, known.cores, segment)
         decision = _decide(s, known, dtype, self.share_nbytes, transport.size, machine)
@@ -400,7 +405,7 @@ class MovingCollective(ABC):
             traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
         else:
             codec, grid = ready
-            link = Link(carrier.messages(), codec)
+            link = Link(carrier.messages(transport), codec)
             cutter = Cutter(
                 components(dtype) if decision.grid.step else 1, codec.itemsize,
                 segment,

@@ -88,6 +88,7 @@ class ReadyReduction:
         self._recvbuf = recvbuf
         self._steady = False
         self._kept: dict[Any, Work] = {}
+        self._carrier: Carrier | None = None
 
     def agree(self, transport: MpiTransport) -> Steps:
         """Check the arguments, and agree on them."""
@@ -96,6 +97,7 @@ class ReadyReduction:
             lambda: self._family.make(self._settings, self._sendbuf, self._recvbuf, transport),
         )
         self._kept.clear()
+        self._carrier = None
 
     def keep(self, transport: MpiTransport) -> Steps:
         """Get ready to be run again and again, always into the same array."""
@@ -105,6 +107,9 @@ class ReadyReduction:
         given = self._recvbuf if self._sendbuf is MPI.IN_PLACE else self._sendbuf
         there = not call.source.size or overlap(call.source, given)
         self._steady = yield from holds_everywhere(transport, there and not call.counts_range)
+        if self._steady:
+            wanted = call.signature.options.transport
+            self._carrier = yield from chosen_carrier(transport, wanted, self._known)
 
     def renew(self, transport: MpiTransport) -> Steps:
         """Read the input again where it was copied, and agree on its range where that counts."""
@@ -115,7 +120,7 @@ class ReadyReduction:
         """Reduce."""
         family, call, known = self._family, self._call, self._known
         s = call.signature
-        carrier = yield from chosen_carrier(transport, s.options.transport, known)
+        carrier = yield from chosen_carrier(transport, s.options.transport, known, self._carrier)
         segment = segment_size(s.options.segment_nbytes, known.device)
         machine = default_machine(carrier.name, transport.one_node, known.cores, segment)
         decision = decide(
@@ -189,7 +194,7 @@ class Work(NamedTuple):
 
 def _own(transport: MpiTransport, carrier: Carrier, work: Work) -> StepsTo[Traffic]:
     """Run one of zccl's own algorithms."""
-    link = ReducingLink(carrier.messages(), work.codec)
+    link = ReducingLink(carrier.messages(transport), work.codec)
     traffic = yield from run_schedule(transport, link, work.codec, work.schedule(link))
     work.place.finish()
     return traffic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import uuid
 import warnings
@@ -22,7 +23,13 @@ class Place(NamedTuple):
 
 def current_place() -> Place:
     """Return this rank's place, on CuPy's current device."""
-    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
+    return _place(int(cupy.cuda.runtime.getDevice()))
+
+
+@functools.cache
+def _place(device: int) -> Place:
+    """Return the place of a GPU, which takes milliseconds to ask for."""
+    properties = cupy.cuda.runtime.getDeviceProperties(device)
     gpu = f"GPU-{uuid.UUID(bytes=bytes(properties['uuid']))}"  # as nvidia-smi writes it
     return Place(os.uname().nodename, gpu, os.getpid(), bool(nccl.available))
 

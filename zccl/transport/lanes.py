@@ -81,6 +81,10 @@ class Lanes:
         """Whether no operation lasts that began before this one (None: before now)."""
         return not any(number is None or other < number for other in list(self._live))
 
+    def none_but(self, number: int | None) -> bool:
+        """Whether no operation lasts but this one."""
+        return not any(other != number for other in list(self._live))
+
     def free(self) -> None:
         """End all operations, and give the communicators back; collective."""
         for finish in list(self._live.values()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from zccl.config import launched_ranks
 from zccl.device import synchronize
 from zccl.errors import TransportError
 from zccl.transport.lanes import Lanes
-from zccl.transport.waiting import Until, wait_until
+from zccl.transport.waiting import Until, Waiting, wait_until
 from zccl.transport.ways import WaysOfRanks
 from zccl.typing import Bytes
 
@@ -113,8 +114,8 @@ class MpiTransport:
         """Whether it is for an operation that was started."""
         return self._began is not None
 
-    def device_transports(self, moved: bool) -> Any:
-        """Return what can carry arrays between the ranks' current GPUs; collective.
+    def device_transports(self, moved: bool) -> Generator[Until | Waiting, None, Any]:
+        """Take steps to what can carry arrays between the ranks' current GPUs; collective.
 
         It is a `DeviceTransports`, or a `NoDeviceTransports` where some rank has no GPU or no CuPy.
         `moved` says whether some rank's `has_moved` was true.
@@ -125,7 +126,7 @@ class MpiTransport:
         """Whether this rank's GPU is, or may be, another one than in the last call."""
         if on_device is False:
             return False
-        return self._ways.have_moved() or not self.lanes.none_before(None)
+        return self._ways.have_moved() or not self.lanes.none_but(self._began)
 
     def is_fast(self, on_device: bool | None) -> bool:
         """Whether bytes are known to travel faster than they are coded: inside one node."""

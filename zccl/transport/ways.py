@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from mpi4py import MPI
+
 from zccl.device import current_device
+from zccl.transport.waiting import Waiting
 
 if TYPE_CHECKING:
     from zccl.transport.mpi import MpiTransport
@@ -65,8 +71,8 @@ class WaysOfRanks:
         """Whether NCCL has been found to work between these GPUs."""
         return self._ways is not None and not self.have_moved() and bool(self._ways.nccl_works())
 
-    def now(self, transport: MpiTransport, moved: bool) -> Any:
-        """Return a `DeviceTransports` for the ranks' current GPUs; collective.
+    def now(self, transport: MpiTransport, moved: bool) -> Generator[Waiting, None, Any]:
+        """Take steps to a `DeviceTransports` for the ranks' current GPUs; collective.
 
         It is a `NoDeviceTransports` where some rank has no GPU or no CuPy.
 
@@ -78,11 +84,14 @@ class WaysOfRanks:
             Whether some rank's GPU may be another one than in the last call.
         """
         if moved or self._ways is None:
-            places = tuple(transport.comm.allgather(_place()))
-            if places not in self._known:
-                self._known[places] = _between(places, transport)
-            self._ways = self._known[places]
-            self._device = current_device()
+            anywhere = np.array([self._ways is None or self.have_moved()], np.int32)
+            yield Waiting(transport.comm.Iallreduce(MPI.IN_PLACE, anywhere, MPI.MAX))
+            if anywhere[0]:
+                places = tuple((yield from _gathered(transport.comm, _place())))
+                if places not in self._known:
+                    self._known[places] = yield from _between(places, transport)
+                self._ways = self._known[places]
+                self._device = current_device()
         return self._ways
 
     def free(self) -> None:
@@ -91,14 +100,26 @@ class WaysOfRanks:
             ways.free()
 
 
-def _between(places: tuple[Any, ...], transport: MpiTransport) -> Any:
+def _gathered(comm: MPI.Intracomm, mine: object) -> Generator[Waiting, None, list[Any]]:
+    """Return an object of each rank."""
+    text = np.frombuffer(pickle.dumps(mine), np.uint8)
+    sizes = np.zeros(comm.size, np.int32)
+    yield Waiting(comm.Iallgather(np.array([text.size], np.int32), sizes))
+    texts = np.empty(sizes.sum(), np.uint8)
+    yield Waiting(comm.Iallgatherv(text, [texts, sizes.tolist(), MPI.BYTE]))
+    return [pickle.loads(part.tobytes()) for part in np.split(texts, np.cumsum(sizes)[:-1])]
+
+
+def _between(places: tuple[Any, ...], transport: MpiTransport) -> Generator[Waiting, None, Any]:
     """Return the ways between some places; a text is the fault of a rank that has none."""
     for rank, place in enumerate(places):
         if isinstance(place, str):
             return NoDeviceTransports(f"rank {rank}: {place}")
     from zccl.transport.devices import DeviceTransports
 
-    return DeviceTransports(transport.beside(transport.comm.Dup()), list(places))
+    comm, request = transport.comm.Idup()
+    yield Waiting(request)
+    return DeviceTransports(transport.beside(comm), list(places))
 
 
 def _place() -> object:
