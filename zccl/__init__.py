@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zccl.collectives.reduce import ireduce, reduce, reduce_init
     from zccl.collectives.reduce_scatter import ireduce_scatter, reduce_scatter, reduce_scatter_init
     from zccl.collectives.scatter import iscatter, scatter, scatter_init
+    from zccl.communicator import Communicator
     from zccl.compression import (
         StreamInfo,
         compress,
@@ -40,6 +41,7 @@ __version__ = "0.1.0.dev0"
 
 _HOMES = {
     "AVG": "zccl.ops",
+    "Communicator": "zccl.communicator",
     "Info": "zccl.info",
     "MAX": "zccl.ops",
     "MIN": "zccl.ops",
@@ -87,6 +89,7 @@ _HOMES = {
 
 __all__ = [
     "AVG",
+    "Communicator",
     "Info",
     "MAX",
     "MIN",
