@@ -36,6 +36,7 @@ from zccl.codecs.host_coder import HostCoder
 from zccl.codecs.places import Nowhere, Row, Runs
 from zccl.codecs.plain import PlainCodec, PlainReduction
 from zccl.errors import TransportError
+from zccl.transport.lanes import LANES
 
 TILE = 4  # values
 SEGMENT_NBYTES = 16  # two tiles
@@ -408,6 +409,18 @@ def test_operations_at_once(crowd):
     crowd.run(at_once)
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_all_collectives_at_once(size):
+    """Each algorithm of each collective, in crowds of as many as go on at once."""
+    names = [NAMES[k] for k in np.random.default_rng(size).permutation(len(NAMES))]
+    for k in range(0, len(names), LANES):
+        crowd = names[k : k + LANES]
+        roots = [size * (k + 1) // 3 for k in range(len(crowd))]
+        Crowd(size, crowd, roots, Semantics.RENDEZVOUS, 1 + size % 2 * 3, "short", size).run(
+            at_once
+        )
+
+
 @settings(max_examples=150)
 @given(crowds(list(Semantics)))
 def test_operations_one_by_one(crowd):
@@ -419,8 +432,7 @@ def test_operations_one_by_one(crowd):
 def test_operations_at_once_that_share_a_queue():
     """What a rank offers first may be of an operation whose receiver waits for another message.
 
-    That one may be behind a message of the other operation. Over such a transport a rank must run
-    its operations one by one.
+    That one may be behind a message of the other operation. So operations over NCCL take turns.
     """
     for seed in range(100):
         names = [("allreduce", "recursive_doubling")] * 2
