@@ -35,7 +35,6 @@ from zccl.typing import Array
 
 Made = TypeVar("Made")
 
-_BUFFERS = ("sendbuf", "recvbuf", "buf")
 _COUNTS_UNKNOWN = Terms.of({"collective": "reduce_scatter", "recvcounts": "None"})
 
 
@@ -63,8 +62,8 @@ class BufferCollective:
         What zccl has for it.
     lay : function of a transport, the method's own arguments, and zccl's keywords
         Reads the specifications; what it raises is raised on all ranks.
-    before : function of a transport and the method's arguments, optional
-        Steps that add what other ranks know to the arguments.
+    complete : function of a transport and the method's own arguments, optional
+        Steps that return all own arguments by name, when other ranks know some of them.
 
     Attributes
     ----------
@@ -76,38 +75,69 @@ class BufferCollective:
         self,
         function: str,
         lay: Callable[..., Laid],
-        before: Callable[[MpiTransport, dict[str, Any]], Steps] | None = None,
+        complete: Callable[..., StepsTo[dict[str, Any]]] | None = None,
     ):
         self.function = function
         self.lay = lay
-        self.before = before
+        self.complete = complete
         self.parameters = list(inspect.signature(lay).parameters.values())[1:-1]
+        self._names = {parameter.name for parameter in self.parameters}
 
     def ask(
-        self, comm: MPI.Intracomm, arguments: dict[str, Any], keywords: dict[str, Any]
+        self,
+        comm: MPI.Intracomm,
+        args: tuple[Any, ...],
+        own: dict[str, Any],
+        keywords: dict[str, Any],
     ) -> Asked:
-        """Return what is asked for by the method's own arguments, and zccl's keywords."""
-        buffers = tuple(array_of(arguments[name]) for name in _BUFFERS if name in arguments)
+        """Return what is asked for.
+
+        Parameters
+        ----------
+        comm : MPI.Intracomm
+            The communicator.
+        args, own
+            The method's own arguments, as given.
+        keywords : dict
+            Those of zccl's function.
+
+        Raises
+        ------
+        TypeError
+            When the method has no argument of some name.
+        """
+        for name in own:
+            if name not in self._names:
+                raise TypeError(f"got an unexpected keyword argument {name!r}")
+        # What is no array does no harm.
+        buffers = (*map(array_of, (*args[:2], *own.values())), None)
         return Asked(
             comm, buffers, keywords["stream"], keywords["options"], False,
-            _Specified(self, arguments, keywords),
+            _Specified(self, args, own, keywords),
         )  # fmt: skip
 
 
 class _Specified:
     """A call with specifications that are read when it begins."""
 
-    def __init__(self, what: BufferCollective, arguments: dict[str, Any], keywords: dict[str, Any]):
+    def __init__(
+        self,
+        what: BufferCollective,
+        args: tuple[Any, ...],
+        own: dict[str, Any],
+        keywords: dict[str, Any],
+    ):
         self._what = what
-        self._arguments = arguments
+        self._args = args
+        self._own = own
         self._keywords = keywords
 
     def agree(self, transport: MpiTransport) -> Steps:
-        arguments = dict(self._arguments)
-        if self._what.before is not None:
-            yield from self._what.before(transport, arguments)
+        what, args, own = self._what, self._args, self._own
+        if what.complete is not None:
+            args, own = (), (yield from what.complete(transport, *args, **own))
         collective, self._into = yield from _read(
-            transport, lambda: self._what.lay(transport, **arguments, **self._keywords)
+            transport, lambda: what.lay(transport, *args, **own, **self._keywords)
         )
         self._collective = collective
         yield from collective.agree(transport)
@@ -190,16 +220,22 @@ def _lay_reduce_scatter(
     return Laid(collective, into)
 
 
-def _counts_of_all(here: MpiTransport, arguments: dict[str, Any]) -> Steps:
-    """Add the counts of a reduce-scatter, where they are those of the receive buffers."""
-    if arguments["recvcounts"] is not None or is_in_place(arguments["sendbuf"]):
-        return
-    into = yield from _read(here, lambda: simple(arguments["recvbuf"], "recvbuf"))
-    yield from agree(here.comm, _COUNTS_UNKNOWN)
-    counts = np.empty(here.size, np.int64)
-    counts[here.rank] = into.counts[0]
-    yield Waiting(here.comm.Iallgather(MPI.IN_PLACE, counts))
-    arguments["recvcounts"] = counts
+def _with_counts(
+    here: MpiTransport,
+    sendbuf: Any,
+    recvbuf: Any,
+    recvcounts: Sequence[int] | None = None,
+    op: MPI.Op | Op = MPI.SUM,
+) -> StepsTo[dict[str, Any]]:
+    """Return the arguments of a reduce-scatter; without counts those of all receive buffers."""
+    counts: Any = recvcounts
+    if counts is None and not is_in_place(sendbuf):
+        into = yield from _read(here, lambda: simple(recvbuf, "recvbuf"))
+        yield from agree(here.comm, _COUNTS_UNKNOWN)
+        counts = np.empty(here.size, np.int64)
+        counts[here.rank] = into.counts[0]
+        yield Waiting(here.comm.Iallgather(MPI.IN_PLACE, counts))
+    return {"sendbuf": sendbuf, "recvbuf": recvbuf, "recvcounts": counts, "op": op}
 
 
 def _lay_reduce_scatter_block(
@@ -295,7 +331,7 @@ def _lay_alltoallv(here: MpiTransport, sendbuf: Any, recvbuf: Any, **keywords: A
 COLLECTIVES = {
     "Allreduce": BufferCollective("allreduce", _lay_allreduce),
     "Reduce": BufferCollective("reduce", _lay_reduce),
-    "Reduce_scatter": BufferCollective("reduce_scatter", _lay_reduce_scatter, _counts_of_all),
+    "Reduce_scatter": BufferCollective("reduce_scatter", _lay_reduce_scatter, _with_counts),
     "Reduce_scatter_block": BufferCollective("reduce_scatter", _lay_reduce_scatter_block),
     "Allgather": BufferCollective("allgather", _lay_allgather),
     "Allgatherv": BufferCollective("allgather", _lay_allgatherv),

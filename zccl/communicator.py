@@ -103,12 +103,9 @@ def _on_buffers(name: str, form: str, do: Callable[[Asked], Any], summary: str, 
     what = COLLECTIVES[name]
 
     def call(self: Communicator, *args: Any, **keywords: Any) -> Any:
-        bound = call.__signature__.bind(self, *args, **keywords)  # type: ignore[attr-defined]
-        bound.apply_defaults()
-        arguments = bound.arguments
-        del arguments["self"]
-        more = {keyword: arguments.pop(keyword) for keyword in _KEYWORDS}
-        return do(what.ask(self._usable(form), arguments, self._filled(more)))
+        own = {name: value for name, value in keywords.items() if name not in _KEYWORDS}
+        more = self._filled({name: keywords.get(name, _KEYWORDS[name]) for name in _KEYWORDS})
+        return do(what.ask(self._usable(form), args, own, more))
 
     keywords = [
         inspect.Parameter(keyword, inspect.Parameter.KEYWORD_ONLY, default=default)
