@@ -134,8 +134,10 @@ class _Specified:
 
     def agree(self, transport: MpiTransport) -> Steps:
         what, args, own = self._what, self._args, self._own
-        if what.complete is not None:
-            args, own = (), (yield from what.complete(transport, *args, **own))
+        complete = what.complete
+        if complete is not None:
+            steps = yield from _read(transport, lambda: complete(transport, *args, **own))
+            args, own = (), (yield from steps)
         collective, self._into = yield from _read(
             transport, lambda: what.lay(transport, *args, **own, **self._keywords)
         )

@@ -150,6 +150,8 @@ def faults():
     yield ValueError, "Reduce_scatter", (rows, y), (rows, np.empty(5))
     yield TypeError, "Reduce_scatter", (rows, y), (rows, "text")
     yield TypeError, "Reduce_scatter", (rows, y), (MPI.IN_PLACE, rows)
+    yield TypeError, "Reduce_scatter", (rows, y), (rows,)
+    yield TypeError, "Allgather", (x, rows), (x, rows, 0, 0)
     yield ValueError, "Reduce_scatter_block", (rows, y), ([rows, 5], y)
     yield ValueError, "Allgather", (x, rows), (x, np.empty(4 * SIZE + 1 + (SIZE == 1)))
     yield ValueError, "Allgatherv", (x, [rows, counts]), (x, [rows, counts + [1]])
