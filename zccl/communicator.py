@@ -13,8 +13,11 @@ import zccl
 from zccl.buffered import COLLECTIVES
 from zccl.collectives.calling import Asked, run, set_up, start
 from zccl.errors import TransportError
+from zccl.forecast import Forecast
+from zccl.ops import Op
 from zccl.options import Options
-from zccl.transport.mpi import _KEYVAL, transport_of
+from zccl.planning import plan_call
+from zccl.transport.mpi import free_transport_of, transport_of
 
 
 class _Default(enum.Enum):
@@ -225,6 +228,70 @@ class Communicator:
     Alltoall, Ialltoall, Alltoall_init = _of_mpi4py("Alltoall")
     Alltoallv, Ialltoallv, Alltoallv_init = _of_mpi4py("Alltoallv")
 
+    def plan(
+        self,
+        collective: str,
+        count: int,
+        dtype: Any,
+        *,
+        op: Op | None = None,
+        error_bound: Any = _Default.DEFAULT,
+        mode: Any = _Default.DEFAULT,
+        algorithm: str = "auto",
+        options: Any = _Default.DEFAULT,
+        sample: Any = None,
+        ratio: float | None = None,
+        on_gpus: bool | None = None,
+    ) -> Forecast:
+        """Tell what a call would do, without making it and without asking other ranks.
+
+        Parameters
+        ----------
+        collective : str
+            Its name, as "allreduce".
+        count : int
+            Elements of one rank's array; of a mean share in scatter, gather, allgather, alltoall.
+        dtype : dtype
+            Of the array.
+        op : zccl.SUM, zccl.AVG, zccl.MAX or zccl.MIN, optional
+            Of a reduction; SUM by default.
+        error_bound, mode, algorithm, options
+            As for the call; the communicator's where they are not given.
+        sample : array, optional
+            Values like those of a rank, from which ratio and range are taken; needed for
+            `mode="rel"`. A call takes the least ratio of all ranks, and the range of all.
+        ratio : float, optional
+            Uncompressed over compressed bytes, in place of what the sample has; 4 without either.
+        on_gpus : bool, optional
+            Whether the arrays are on GPUs; by default where the sample is.
+
+        Returns
+        -------
+        Forecast
+            Algorithm, reason, bounds, segments and the expected cost of every candidate;
+            `explain()` puts them into words. Rates are conservative guesses, not measured.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument that no call would take, or no sample where its range is needed.
+        TransportError
+            After `Free`.
+
+        Examples
+        --------
+        >>> import zccl
+        >>> comm = zccl.Communicator(error_bound=1e-3)
+        >>> plan = comm.plan("allreduce", 1_000_000, "f4", algorithm="ring")
+        >>> print(plan.explain())  # doctest: +ELLIPSIS
+        allreduce, 4 MB a rank, ...
+        """
+        given = {"error_bound": error_bound, "mode": mode, "options": options}
+        return plan_call(
+            self._usable("plan"), collective, count, dtype, op=op, algorithm=algorithm,
+            sample=sample, ratio=ratio, on_gpus=on_gpus, **self._filled(given),
+        )  # fmt: skip
+
     def Free(self) -> None:
         """Give back what zccl holds for the communicator, once all operations have ended.
 
@@ -234,8 +301,7 @@ class Communicator:
         if self._freed:
             return
         self._freed = True
-        if self.comm != MPI.COMM_NULL and self.comm.Get_attr(_KEYVAL) is not None:
-            self.comm.Delete_attr(_KEYVAL)
+        free_transport_of(self.comm)
 
     def __enter__(self) -> Communicator:
         """Return the communicator."""

@@ -110,10 +110,10 @@ def settled_plan(
     if codable and not reproducible:
         if size == 1:
             return Plan("native", "a single rank sends nothing")
-        if one_node:
-            return Plan("native", "all ranks share one node's memory, which is faster than coding")
         if nbytes <= SMALL_NBYTES:
             return Plan("native", f"{nbytes} bytes are too few to gain by compression")
+        if one_node:
+            return Plan("native", "all ranks share one node's memory, which is faster than coding")
     return None
 
 

@@ -82,8 +82,9 @@ def test_a_persistent_request_sees_new_values(comm, name):
     request.Free()
 
 
-def test_started_calls_end_together(comm):
-    options = zccl.Options(progress="call")
+@pytest.mark.parametrize("progress", ["thread", "call"])
+def test_started_calls_end_together(comm, progress):
+    options = zccl.Options(progress=progress)
     cases = [Case(METHODS[k % len(METHODS)], "f4", k) for k in range(26)]
     wanted = [case.call(getattr(COMM, case.name)) for case in cases]
     fresh, requests = [], []

@@ -169,10 +169,22 @@ def test_wrong_variable():
 def test_latency():
     found = document(zccl("bench", "latency", "-n", "20", "--format", "json", ranks=2))
     by_call = {row["call"]: row for row in found["rows"]}
-    assert list(by_call) == ["zccl", "plain", "plain+small"]
+    assert list(by_call) == ["zccl", "persistent", "plain", "plain+small"]
+    assert all((row["wire_us"] is not None) == ("plain" not in row["call"]) for row in found["rows"])
     assert by_call["plain"]["of_plain"] == 1 and by_call["plain+small"]["beyond_agreed_us"] == 0
     own, agreed = by_call["zccl"]["median_us"], by_call["plain+small"]["median_us"]
     assert by_call["zccl"]["beyond_agreed_us"] == pytest.approx(own - agreed)
+
+
+@needs_launcher
+def test_overlap():
+    found = document(
+        zccl("bench", "overlap", "-b", "1M", "-e", "1M", "-n", "2", "--format", "json", ranks=2)
+    )
+    assert [row["progress"] for row in found["rows"]] == ["thread", "call"]
+    for row in found["rows"]:
+        assert row["hidden_us"] == pytest.approx(row["alone_us"] + row["work_us"] - row["both_us"])
+        assert row["work_us"] > 0
 
 
 CODEC = ("bench", "codec", "--size", "64K", "-n", "3", "--format", "json")
@@ -289,7 +301,7 @@ def test_gpu_refuses_overrides(tmp_path, name):
         (["gather", "--device", "cuda", "--beside", "mpi"], "'mpi'"),
         (["codec", "--device", "cuda", "--twin"], "--twin: is for --device cpu"),
         (["codec", "--device", "cuda", "--peers"], "--peers: is for --device cpu"),
-        (["latency", "--device", "cuda"], "--device"),
+        (["overlap", "--device", "cuda"], "--device"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )

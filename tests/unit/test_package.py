@@ -27,7 +27,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(LADDER) for room in rooms}
 ROOMS = {
     "tools": "cli bench interop __main__",
     "public": "__init__ binding buffered buffers collectives communicator compression"
-    " device_compression info options request",
+    " device_compression info options planning request",
     "algorithms": "algorithms",
     "selection": "plan forecast selector costmodel costformulas machines calibration errorbound",
     "codec": "codecs",

@@ -107,7 +107,6 @@ class _Opening:
         self._before = before
         self._request: MPI.Request | None = None
         self._done = False
-        self.done()
 
     def done(self) -> bool:
         """Whether it is there."""

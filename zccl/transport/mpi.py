@@ -207,3 +207,9 @@ def transport_of(comm: MPI.Intracomm) -> MpiTransport:
         transport = MpiTransport(comm)
         comm.Set_attr(_KEYVAL, transport)
     return transport
+
+
+def free_transport_of(comm: MPI.Intracomm) -> None:
+    """Give the transport of a communicator back, where it has one; collective."""
+    if comm != MPI.COMM_NULL and comm.Get_attr(_KEYVAL) is not None:
+        comm.Delete_attr(_KEYVAL)
