@@ -21,7 +21,7 @@ from zccl.cli.ranks import together
 from zccl.device import array_on_device
 from zccl.device import synchronize as device_synchronize
 
-_RECORD = 8  # float64 numbers, the size of the record by which ranks agree before each call
+_RECORD = 12  # float64 numbers, the size of the record by which ranks agree before each call
 
 _COLUMNS = [
     Column("size", "size", "B", "d", 6),
