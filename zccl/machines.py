@@ -15,12 +15,14 @@ DEVICE_SEGMENT_NBYTES = 32 << 20  # a GPU works on less for no longer than its l
 # which a part costs more messages than it gains.
 PARTS = 8
 SHORT_PART_NBYTES = 256 << 10
+SHORT_OF_SEGMENT = 16  # a sixteenth of a long segment is short, too: what a GPU works on in no time
 BUNDLE_NBYTES = 64 << 10  # short parts on one way share a message of so many
 
 
 def part_nbytes(nbytes: int, segment_nbytes: int) -> int:
     """Return the most uncompressed bytes of a part of a chunk of so many."""
-    return min(segment_nbytes, max(nbytes // PARTS, SHORT_PART_NBYTES))
+    short = max(SHORT_PART_NBYTES, segment_nbytes // SHORT_OF_SEGMENT)
+    return min(segment_nbytes, max(nbytes // PARTS, short))
 
 
 class Machine(NamedTuple):

@@ -132,12 +132,27 @@ def _machine_code(kernel: Kernel, cc: tuple[int, int]) -> tuple[bytes, str]:
 
 
 class Loaded(NamedTuple):
-    """A kernel on a device."""
+    """A kernel on a device.
 
-    handle: driver.CUfunction
+    Attributes
+    ----------
+    handle : int
+        The driver's.
+    warps : int
+        Of a thread block.
+    format : str
+        Of its arguments, 8 bytes each, and as many addresses.
+    starts_early : bool
+        Whether the device lets it start while the kernel before it ends.
+    module : CUmodule
+        Kept alive.
+    """
+
+    handle: int
     warps: int
-    format: tuple[str, ...]
+    format: str
     starts_early: bool
+    module: driver.CUmodule
 
 
 @functools.cache
@@ -147,8 +162,9 @@ def load(kernel: Kernel, device: int) -> Loaded:
     code, entry = _machine_code(kernel, cc)
     module = _check(*driver.cuModuleLoadData(code))
     handle = _check(*driver.cuModuleGetFunction(module, entry.encode()))
-    formats = tuple(_FORMATS[t] for t in kernel.signature)
-    return Loaded(handle, kernel.warps, formats, cc >= EARLY_STARTS)
+    formats = [_FORMATS[t] for t in kernel.signature]
+    text = "<" + "".join(formats) + "Q" * len(formats)
+    return Loaded(int(handle), kernel.warps, text, cc >= EARLY_STARTS, module)
 
 
 # ---------------------------------------------------------------- launching
@@ -166,9 +182,13 @@ class _Config(ctypes.Structure):
     """CUlaunchConfig."""
 
     _fields_ = [
-        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint),
+        *((name, ctypes.c_uint) for name in ("x", "y", "z", "threads", "y_threads", "z_threads")),
+        ("shared", ctypes.c_uint), ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint),
     ]  # fmt: skip
+
+
+_EARLY = _Attribute(_START_EARLY, 0, (1,))
 
 
 @functools.cache
@@ -197,37 +217,34 @@ class Launch:
     """
 
     def __init__(self, kernel: Loaded, blocks: tuple[int, int], *arguments: float):
-        self._format = "<" + "".join(kernel.format)
-        self._values = ctypes.create_string_buffer(8 * len(arguments))
-        start = ctypes.addressof(self._values)
-        places = [start + 8 * i for i in range(len(arguments))]
-        self._places = (ctypes.c_void_p * len(arguments))(*places)
-        self._attribute = _Attribute(_START_EARLY, 0, (1,))
-        self._size = (*blocks, 1), (LANES * kernel.warps, 1, 1)
-        self._starts_early = kernel.starts_early
-        self._handle = int(kernel.handle)
-        self._parameters = ctypes.addressof(self._places)
+        count = len(arguments)
+        self._parameters = ctypes.create_string_buffer(16 * count)
+        start = ctypes.addressof(self._parameters)
+        struct.pack_into(
+            kernel.format, self._parameters, 0, *arguments, *range(start, start + 8 * count, 8)
+        )
+        self._table = start + 8 * count
+        self._kernel = kernel
+        self._blocks = blocks
         self._configs: dict[int, tuple[_Config, int]] = {}
         self._call = _driver_launch()
-        self.set(*arguments)
-
-    def set(self, *arguments: float) -> None:
-        """Change the arguments."""
-        struct.pack_into(self._format, self._values, 0, *arguments)
 
     def _config(self, stream: int) -> tuple[_Config, int]:
         """Return the configuration for a stream: one for each, as threads may launch on several."""
         if len(self._configs) >= 64:  # streams come and go
             self._configs = {}
-        address = ctypes.addressof(self._attribute) if self._starts_early else 0
-        config = _Config(*self._size, 0, stream, address, int(self._starts_early))
+        early = self._kernel.starts_early
+        config = _Config(
+            *self._blocks, 1, LANES * self._kernel.warps, 1, 1, 0, stream,
+            ctypes.addressof(_EARLY) if early else 0, int(early),
+        )  # fmt: skip
         self._configs[stream] = config, ctypes.addressof(config)
         return self._configs[stream]
 
     def __call__(self, stream: int = 0) -> None:
         """Launch on a stream of the current context."""
-        config, address = self._configs.get(stream) or self._config(stream)
-        status = self._call(address, self._handle, self._parameters, None)
+        _, address = self._configs.get(stream) or self._config(stream)
+        status = self._call(address, self._kernel.handle, self._table, None)
         if status:
             _check(driver.CUresult(status))
 

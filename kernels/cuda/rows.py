@@ -150,12 +150,13 @@ class Rows:
         self._value_words = self.dtype.itemsize // 4
         self._suffix = _NAMES[self._value_words]
         self._multiprocessors = multiprocessors(self._device)
-        for kernel in _kernels_of(self._suffix):
-            load(kernel, self._device)
+        self._loaded = {
+            kernel.name: load(kernel, self._device) for kernel in _kernels_of(self._suffix)
+        }
 
     def _launch(self, name: str, blocks: int | tuple[int, int], *arguments: float) -> Launch:
         blocks = blocks if isinstance(blocks, tuple) else (max(blocks, 1), 1)
-        return Launch(load(KERNELS[name], self._device), blocks, *arguments)
+        return Launch(self._loaded[name], blocks, *arguments)
 
     def _rest_blocks(self, tiles: int, warps: int) -> int:
         """Return how many blocks fill the device, or suffice."""

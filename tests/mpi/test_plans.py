@@ -35,6 +35,7 @@ def test_a_plan_names_every_candidate(apart, collective):
     assert "nan" not in text.lower() and "chosen" in text
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("count", [1000, 100_000, 3_000_000])
 def test_a_call_does_what_its_plan_says(apart, count):
     x = wave(count)
