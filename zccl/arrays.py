@@ -16,7 +16,7 @@ from zccl.device import (
     is_device_array,
 )
 from zccl.formats import DTYPE_CODES, value_dtype
-from zccl.streams import stream_pointer
+from zccl.streams import memory_for_caller, stream_pointer
 from zccl.typing import Array
 
 
@@ -220,7 +220,8 @@ def given_result(
         As `check_writeable`; where it is not on a GPU as the input is, or the other way round.
     """
     if out is None:
-        return empty(shape, dtype, device)
+        with memory_for_caller():
+            return empty(shape, dtype, device)
     if is_on_device(out) != device:
         where = ("on the host", "on a GPU")
         raise TypeError(

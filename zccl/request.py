@@ -124,9 +124,11 @@ class PersistentRequest(Request):
 
     def Free(self) -> None:
         """Let go of the arrays, once it has ended."""
-        self.wait()
-        self._begin = _freed
-        self._operation = None
+        try:
+            self.wait()
+        finally:
+            self._begin = _freed
+            self._operation = None
 
 
 def _freed() -> NoReturn:

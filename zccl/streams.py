@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import operator
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -100,21 +100,34 @@ class OwnStream:
     """A stream for what goes on while the caller uses his own; of no effect without GPUs.
 
     It begins when what is queued on the caller's stream now is done. `scope` makes it the current
-    one; `join` makes the caller's stream wait for it.
+    one; `end` gives what has happened when all of it is done, and `join` makes the caller's stream
+    wait for that.
+
+    Parameters
+    ----------
+    buffers : sequence
+        Arrays of the call.
+    stream : stream or None
+        The caller's.
+    streams : dict
+        Own streams by GPU. Operations that take turns in one can use each other's memory.
     """
 
-    def __init__(self, buffers: Sequence[Any], stream: Any):
+    def __init__(self, buffers: Sequence[Any], stream: Any, streams: dict[int, Any]):
         self._device: Any = None
+        self._ended: Any = None
         with contextlib.suppress(Exception), callers_stream(buffers, stream):
             if _may_use_gpus(buffers):
-                self._fork()
+                self._fork(streams)
 
-    def _fork(self) -> None:
+    def _fork(self, streams: dict[int, Any]) -> None:
         import cupy
 
         device = cupy.cuda.Device()
         self._callers = cupy.cuda.get_current_stream()
-        self._own = _own_stream(device.id)
+        if device.id not in streams:
+            streams[device.id] = cupy.cuda.Stream(non_blocking=True)
+        self._own = streams[device.id]
         self._own.wait_event(self._callers.record())
         self._device = device
 
@@ -123,15 +136,44 @@ class OwnStream:
         """Make it CuPy's current stream, on its GPU."""
         if self._device is None:
             yield
-        else:
-            with self._device, self._own:
+            return
+        with self._device, self._own:
+            before, _current.own = getattr(_current, "own", None), self
+            try:
                 yield
+            finally:
+                _current.own = before
+
+    @contextlib.contextmanager
+    def for_caller(self) -> Iterator[None]:
+        """Take memory that the caller may give back, in the order of his stream."""
+        with self._callers:
+            yield
+        self._own.wait_event(self._callers.record())  # he may have used it before
+
+    def end(self) -> Callable[[], bool]:
+        """Return whether all that is queued now is done, to be asked again and again."""
+        if self._device is None:
+            return lambda: True
+        import cupy
+
+        self._ended = self._own.record(cupy.cuda.Event(disable_timing=True))
+        return lambda: bool(self._ended.done)
 
     def join(self) -> None:
-        """Let what the caller's stream does next see what was done on this one."""
-        if self._device is not None:
+        """Let what the caller's stream does next see what was done until the end."""
+        if self._ended is not None:
             with self._device:
-                self._callers.wait_event(self._own.record())
+                self._callers.wait_event(self._ended)
+
+
+_current = threading.local()  # the own stream that this thread works on
+
+
+def memory_for_caller() -> AbstractContextManager[None]:
+    """Return what makes new arrays the caller's, where an operation works on its own stream."""
+    own = getattr(_current, "own", None)
+    return contextlib.nullcontext() if own is None else own.for_caller()
 
 
 def _may_use_gpus(buffers: Sequence[Any]) -> bool:
@@ -140,14 +182,3 @@ def _may_use_gpus(buffers: Sequence[Any]) -> bool:
     if not given:
         return "cupy" in sys.modules
     return any(is_device_array(buffer) for buffer in given)
-
-
-@functools.lru_cache(64)
-def _own_stream(device: int) -> Any:
-    """Return the stream of a GPU that all operations share.
-
-    They take turns in using it, and so the memory that one gives back can be the next one's.
-    """
-    import cupy
-
-    return cupy.cuda.Stream(non_blocking=True)

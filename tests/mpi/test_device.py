@@ -128,6 +128,63 @@ def test_work_is_ordered_on_the_callers_stream(algorithm):
         assert_all(np.allclose(doubled.get(), 2 * expected, rtol=1e-5, atol=1e-5))
 
 
+@pytest.mark.parametrize("progress", ["thread", "call"])
+@pytest.mark.parametrize("algorithm", ["ring", "native"])
+def test_started_work_is_ordered_on_the_callers_stream(algorithm, progress):
+    """Inputs are still in the making at the start; results are used and given back at once."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    x = wave(N)
+    options = zccl.Options(segment_nbytes=65536, progress=progress)
+    how = {"error_bound": 1e-3, "algorithm": algorithm, "options": options}
+    expected = zccl.allreduce(x, **how)
+    sums = []
+    with stream:
+        slow = cupy.zeros(1 << 23, np.float32)
+        source = cupy.asarray(x)
+        stream.synchronize()
+        requests = []
+        for k in range(6):
+            for _ in range(60):
+                slow += cupy.sin(slow)
+            given = source * (k + 1) + slow[0]
+            requests.append(zccl.iallreduce(given, stream=stream, **how))
+            del given
+            junk = cupy.full(N, np.nan, np.float32)  # may be memory that was given back too early
+        for request in requests:
+            found = request.wait()
+            for _ in range(60):
+                slow += cupy.sin(slow)
+            sums.append(found + slow[0])
+            del found
+            junk = cupy.full(N, np.nan, np.float32)
+        del junk
+    stream.synchronize()
+    bound = 1.01e-3 if algorithm == "ring" else 1e-4
+    assert_all(
+        all(
+            np.abs(total.get() - (k + 1) * expected).max() <= (k + 2) * bound
+            for k, total in enumerate(sums)
+        )
+    )
+
+
+@pytest.mark.parametrize("name", ["allreduce", "allgather", "bcast"])
+def test_persistent_requests_see_new_values(name):
+    x = cupy.asarray(wave(N))
+    how = {"error_bound": 1e-3, "algorithm": "binomial" if name == "bcast" else "ring"}
+    request = getattr(zccl, f"{name}_init")(x, **how)
+    first = None
+    for _ in range(4):
+        x *= 2
+        request.Start()
+        found = request.wait()
+        first = found if first is None else first
+        wanted = getattr(zccl, name)(x.get(), **how)
+        kept = name == "bcast" and RANK == 0  # the root's own array
+        assert_all(found is first and (kept or same_bits(found.get(), wanted)))
+    request.Free()
+
+
 def test_streams_of_other_libraries():
     cuda = pytest.importorskip("numba.cuda")
     x = wave(5000)

@@ -289,3 +289,85 @@ def test_operations_on_several_communicators():
         assert same_bits(found[k], zccl.allreduce(x, comm=comms[k % 3], **keywords))
     for comm in comms[:2]:
         comm.Free()
+
+
+def test_orders_may_differ_between_communicators():
+    """One rank waits for the later one first, the others have not even started it."""
+    a, b = COMM.Dup(), COMM.Dup()
+    x = wave(20_000)
+    for comm in (a, b):  # the first use waits for all ranks
+        zccl.allreduce(x, comm=comm, error_bound=1e-3, algorithm="ring")
+
+    def begin(comm):
+        return zccl.iallreduce(x, comm=comm, error_bound=1e-3, algorithm="ring")
+
+    if RANK == 0:
+        first, second = begin(a), begin(b)
+        found = [second.wait(), first.wait()]
+    else:
+        found = [begin(b).wait(), begin(a).wait()]
+    assert same_bits(*found)
+    a.Free()
+    b.Free()
+
+
+def test_the_program_may_duplicate_communicators_meanwhile():
+    x = wave(20_000)
+    zccl.allreduce(x, error_bound=1e-3, algorithm="ring")
+    if RANK == 0:
+        request = zccl.iallreduce(x, error_bound=1e-3, algorithm="ring")
+        other = COMM.Dup()
+    else:
+        other = COMM.Dup()
+        request = zccl.iallreduce(x, error_bound=1e-3, algorithm="ring")
+    request.wait()
+    other.Free()
+
+
+@pytest.mark.parametrize("form", ["iallreduce", "allreduce_init"])
+def test_bad_options_on_one_rank_are_raised_on_all(form):
+    bad = "bad" if RANK == SIZE - 1 else options()
+    with pytest.raises(TypeError, match="options"):
+        getattr(zccl, form)(wave(100), error_bound=1e-3, options=bad).wait()
+    x = np.ones(1000)
+    assert (zccl.iallreduce(x).wait() == SIZE).all()
+
+
+def test_a_request_that_failed_can_be_freed():
+    x = np.array([-1.5e308, 1.5e308])
+    request = zccl.allreduce_init(x * 0, error_bound=1e-3, mode="rel", algorithm="ring")
+    request.Free()
+    y = np.zeros(100)
+    request = zccl.allreduce_init(y, error_bound=1e-3, mode="rel", algorithm="ring")
+    y[:2] = x
+    request.Start()
+    with pytest.raises(ValueError, match="range"):
+        request.wait()
+    with pytest.raises(ValueError, match="range"):
+        request.Free()
+    with pytest.raises(RuntimeError, match="freed"):
+        request.Start()
+
+
+def test_nothing_starts_on_a_freed_communicator():
+    comm = COMM.Dup()
+    request = zccl.allreduce_init(wave(100), comm=comm, error_bound=1e-3, algorithm="ring")
+    comm.Free()
+    with pytest.raises(zccl.TransportError, match="freed"):
+        request.Start()
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("dtype", [">f4", "c8"])
+def test_scatter_in_place_gives_the_same_array_each_time(dtype):
+    rows = wave(SIZE * 100).astype(dtype).reshape(SIZE, 100) if RANK == 0 else None
+    recvbuf = MPI.IN_PLACE if RANK == 0 else None
+    request = zccl.scatter_init(rows, recvbuf, error_bound=1e-3, algorithm="binomial")
+    request.Start()
+    first = request.wait()
+    if RANK == 0:
+        rows *= 2
+    request.Start()
+    second = request.wait()
+    assert np.shares_memory(first, second)
+    assert np.allclose(first, 2 * (rows[0] / 2 if RANK == 0 else first / 2), atol=1e-2)

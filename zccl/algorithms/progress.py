@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -26,8 +26,6 @@ Result = TypeVar("Result")
 LOOK_SECONDS = 1e-3  # between two looks of the thread for something to do
 LINGER_SECONDS = 0.1  # that it goes on looking
 STOP_SECONDS = 10  # a step takes less, unless other ranks are gone
-
-_log = logging.getLogger("zccl")
 
 
 class Operation(Generic[Result]):
@@ -63,11 +61,13 @@ class Operation(Generic[Result]):
         self._scope = scope
         self._wait: Wait | None = None
         self._result: Result | None = None
+        self._stepping = False  # not to be begun by what interrupts it
 
     def step(self) -> bool:
         """Take the next step if nothing is in its way; returns whether it was taken."""
-        if self._steps is None:
+        if self._steps is None or self._stepping:
             return False
+        self._stepping = True
         try:
             with self._scope():
                 if self._wait is not None and not self._wait.done():
@@ -79,10 +79,14 @@ class Operation(Generic[Result]):
             self._end(None, error)
             if not isinstance(error, Exception):  # as KeyboardInterrupt
                 raise
+        finally:
+            self._stepping = False
         return True
 
     def _end(self, result: Result | None, error: BaseException | None) -> None:
         self._result, self.error = result, error
+        if error is not None and not isinstance(error, Exception):
+            _broken.append((self._steps, self._wait))  # messages may still come into its buffers
         self._steps = self._wait = None  # lets go of the buffers
         self.ended = True
 
@@ -94,6 +98,7 @@ class Operation(Generic[Result]):
 
 
 _live: list[Operation[Any]] = []
+_broken: list[object] = []  # what was interrupted
 _lock = threading.RLock()  # whoever takes steps has it
 _wake = threading.Condition(_lock)
 _waiting = 0  # calls that take all steps themselves
@@ -253,12 +258,22 @@ def _sleep() -> None:
 
 @atexit.register
 def _stop() -> None:
-    """End the thread before the interpreter does, which would kill it inside MPI."""
+    """Finish what is live and end the thread, which the interpreter's end would kill inside MPI."""
     global _stopped
-    with _lock:
-        _stopped = True
-        _wake.notify()
-    if _thread is not None:
-        _thread.join(STOP_SECONDS)
+    until = time.monotonic() + STOP_SECONDS
+    while _live and _lock.acquire(timeout=max(until - time.monotonic(), 0)):
+        advance()
+        _lock.release()
+        time.sleep(NAP_SECONDS)
     if _live:
-        _log.error("%d operations were started and never waited for", len(_live))
+        print(
+            f"zccl: {len(_live)} operations were started and have not ended in {STOP_SECONDS} s"
+            " after the program's end",
+            file=sys.stderr,
+        )
+    _stopped = True
+    if _lock.acquire(timeout=STOP_SECONDS):
+        _wake.notify()
+        _lock.release()
+        if _thread is not None:
+            _thread.join(STOP_SECONDS)

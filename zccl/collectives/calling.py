@@ -20,6 +20,7 @@ from zccl.options import Options, effective_options
 from zccl.request import PersistentRequest, Request
 from zccl.streams import OwnStream, callers_stream
 from zccl.transport.mpi import MpiTransport
+from zccl.transport.waiting import Until
 
 Arguments = ParamSpec("Arguments")
 
@@ -122,14 +123,16 @@ def _starter(
     by_thread = _by_thread(asked.options)
 
     def begin() -> tuple[progress.Operation[Outcome], Callable[[], None]]:
-        own = OwnStream(asked.buffers, asked.stream)
+        own = OwnStream(asked.buffers, asked.stream, transport.lanes.streams)
         operation: progress.Operation[Outcome]
         lane = transport.lanes.take(lambda: progress.end(operation))
 
         def in_lane() -> StepsTo[Outcome]:
             try:
                 yield lane.ready
-                return (yield from steps(asked.collective, lane.transport()))
+                outcome = yield from steps(asked.collective, lane.transport)
+                yield Until(own.end())  # a GPU may still use the arrays
+                return outcome
             finally:
                 lane.release()
 
@@ -142,7 +145,11 @@ def _starter(
 
 def _by_thread(options: Options | None) -> bool:
     """Whether a thread takes steps, too; raises TransportError where MPI allows none."""
-    if effective_options(options).progress == "call":
+    try:
+        wanted = effective_options(options).progress
+    except (TypeError, ValueError):  # of which all ranks learn by the checks
+        return False
+    if wanted == "call":
         return False
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise TransportError(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from mpi4py import MPI
 
 from zccl.algorithms.agreement import Agreed
 from zccl.algorithms.primitives import StepsTo
+from zccl.algorithms.progress import Blocking
 from zccl.algorithms.protocols import Transport
 from zccl.errors import TransportError
 from zccl.transport.mpi import MpiTransport
+from zccl.transport.waiting import Waiting
+
+Made = TypeVar("Made")
 
 
 class Carrier(NamedTuple):
@@ -43,6 +49,35 @@ def _by_mpi(transport: MpiTransport) -> Transport:
     return transport
 
 
+def made(transport: MpiTransport, make: Callable[[], Made]) -> StepsTo[Made]:
+    """Return what is made when it is first used, by all ranks together and waiting for them.
+
+    In a blocking call other operations go on meanwhile.
+    """
+    if transport.is_lane or MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        return make()
+    found: list[Made] = []
+    fault: list[Exception] = []
+
+    def work() -> None:
+        try:
+            found.append(make())
+        except Exception as error:
+            fault.append(error)
+
+    yield Blocking(work)
+    if fault:
+        raise fault[0]
+    return found[0]
+
+
+def messages_by(transport: MpiTransport, carrier: Carrier) -> StepsTo[Transport]:
+    """Return what takes zccl's messages."""
+    if not carrier.in_turn:
+        return carrier.messages(transport)
+    return (yield from made(transport, lambda: carrier.messages(transport)))
+
+
 def chosen_carrier(
     transport: MpiTransport, wanted: str, known: Agreed, kept: Carrier | None = None
 ) -> StepsTo[Carrier]:
@@ -67,6 +102,8 @@ def chosen_carrier(
     if kept is not None:
         if kept.in_turn:
             yield transport.turn()
+            # What is queued on a GPU before all ranks have started holds up whatever else is there.
+            yield Waiting(transport.comm.Ibarrier())
         return kept
     if not known.device:
         return Carrier("mpi", "", _by_mpi)
@@ -84,11 +121,11 @@ def chosen_carrier(
     yield transport.turn()  # to look for ways, too: all ranks do that in one order
     ways = yield from transport.device_transports(known.moved)
     if wanted == "mpi-device":
-        works, reason = ways.mpi_device()
+        works, reason = yield from made(transport, ways.mpi_device)
         if works:
             return Carrier(wanted, reason, _by_mpi, direct=True)
     else:
-        works, reason = ways.nccl()
+        works, reason = yield from made(transport, ways.nccl)
         if works:
             return Carrier(
                 "nccl", reason, lambda _: ways.messages(), True, ways.collectives, in_turn=True

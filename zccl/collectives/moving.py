@@ -23,7 +23,7 @@ from zccl.codecs.plain import PlainCodec
 from zccl.codecs.ranges import finite_range
 from zccl.codecs.sample import rough, sample_ratio
 from zccl.codecs.tiles import Grid
-from zccl.collectives.carriers import Carrier, chosen_carrier
+from zccl.collectives.carriers import Carrier, chosen_carrier, made, messages_by
 from zccl.collectives.grids import movement_grid
 from zccl.collectives.running import (
     NO_GRID,
@@ -196,6 +196,15 @@ class Movement:
         row = self._values if self._values is not None else self.source.elements()
         return overlap(row, given)
 
+    def fills_directly(self) -> bool:
+        """Whether what it gets needs no other memory on the way."""
+        if self.target is None or not self.target.nbytes:
+            return True
+        values = self.signature.codable(self.target.dtype)
+        target = self.target
+        row = target.values_target() if values else target.elements_target()
+        return overlap(row, self.result)
+
     def facts(self) -> Facts:
         """Return what this rank knows that all must."""
         moved = self._transport.has_moved(self.on_device)
@@ -362,7 +371,7 @@ class MovingCollective(ABC):
         call = self.call
         if self.recvbuf is None:
             self.recvbuf = call.result
-        alike = call.lies_in(self.given) and not call.counts_range
+        alike = call.lies_in(self.given) and call.fills_directly() and not call.counts_range
         self._steady = yield from holds_everywhere(transport, alike)
         if self._steady:
             wanted = call.signature.options.transport
@@ -405,7 +414,7 @@ class MovingCollective(ABC):
             traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
         else:
             codec, grid = ready
-            link = Link(carrier.messages(transport), codec)
+            link = Link((yield from messages_by(transport, carrier)), codec)
             cutter = Cutter(
                 components(dtype) if decision.grid.step else 1, codec.itemsize,
                 segment,
@@ -426,7 +435,8 @@ class MovingCollective(ABC):
         """Run MPI's own collective, or NCCL's; device arrays reach MPI through pinned memory."""
         send, into, given, taken = buffers
         if carrier.collectives is not None:
-            self.by_nccl(carrier.collectives(), send, into)
+            nccl = yield from made(self.transport, carrier.collectives)
+            self.by_nccl(nccl, send, into)
             return
         if given is not None and given is not send:
             copy_to_host(send, given)

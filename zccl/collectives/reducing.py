@@ -19,7 +19,7 @@ from zccl.codecs.places import Place, Row
 from zccl.codecs.plain import PlainReduction, divide, reduce_plain
 from zccl.codecs.quantised import QuantisedCodec
 from zccl.codecs.tiles import Grid
-from zccl.collectives.carriers import Carrier, chosen_carrier
+from zccl.collectives.carriers import Carrier, chosen_carrier, made, messages_by
 from zccl.collectives.reduction import HostTwin, Reduction, Settings, Signature
 from zccl.collectives.running import (
     NO_GRID,
@@ -166,7 +166,7 @@ def _native(
     """Run MPI's own collective, or NCCL's."""
     s = call.signature
     if carrier.collectives is not None and _nccl_can(s):
-        family.nccl(carrier.collectives(), call)
+        family.nccl((yield from made(transport, carrier.collectives)), call)
     else:
         twin = yield from _made(
             transport, known, lambda: call.on_host() if call.on_device else None
@@ -194,7 +194,7 @@ class Work(NamedTuple):
 
 def _own(transport: MpiTransport, carrier: Carrier, work: Work) -> StepsTo[Traffic]:
     """Run one of zccl's own algorithms."""
-    link = ReducingLink(carrier.messages(transport), work.codec)
+    link = ReducingLink((yield from messages_by(transport, carrier)), work.codec)
     traffic = yield from run_schedule(transport, link, work.codec, work.schedule(link))
     work.place.finish()
     return traffic

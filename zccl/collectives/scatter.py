@@ -131,6 +131,7 @@ class _Scatter(MovingCollective):
         self._sendcounts = sendcounts
         self._root = root
         self._stays = recvbuf is MPI.IN_PLACE
+        self._own: Array | None = None
 
     def make(self, transport: MpiTransport) -> Movement:
         size, rank, root, stays = transport.size, transport.rank, self._root, self._stays
@@ -167,7 +168,12 @@ class _Scatter(MovingCollective):
         first = sum(shares[:rank])
         mine = (shares[rank],) if self.known.fact else self._shared.shape[1:]
         if self._sent is not None and self._stays:
-            call.result = self._sent.reshape(-1)[first : first + shares[rank]].reshape(mine)
+            own = self._sent.reshape(-1)[first : first + shares[rank]].reshape(mine)
+            if self._own is None or overlap(own, self._own):
+                self._own = own
+            else:  # a copy each time
+                self._own[...] = own
+            call.result = self._own
             return
         if call.on_device is None:
             call.on_device = self._shared.on_device

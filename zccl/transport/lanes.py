@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi4py import MPI
 
+from zccl.errors import TransportError
 from zccl.transport.waiting import Until
 
 if TYPE_CHECKING:
     from zccl.transport.mpi import MpiTransport
 
-LANES = 8  # operations at once; later ones wait until one of them has ended
+LANES = 4  # operations at once; later ones wait until one of them has ended
 
 
 class Lane(NamedTuple):
@@ -26,56 +27,63 @@ class Lane(NamedTuple):
 
     Attributes
     ----------
+    transport : MpiTransport
+        Its own.
     ready : Wait
-        That its communicator is there, and the operation that had it before has ended.
-    transport : function that returns a MpiTransport
-        Its own, once it is ready.
+        That the operation which had it before has ended.
     release : function
-        Gives the communicator to the next one.
+        Gives it to the next one.
     """
 
+    transport: MpiTransport
     ready: Until
-    transport: Callable[[], MpiTransport]
     release: Callable[[], object]
 
 
 class Lanes:
-    """The communicators beside a transport's.
+    """The communicators beside a transport's; collective.
 
-    All ranks start operations in one order, so the n-th one has the same lane on all of them.
+    All are made at once, where all ranks are: a pending `MPI_Comm_idup` holds up whatever else
+    makes communicators in Open MPI.
 
     Parameters
     ----------
     transport : MpiTransport
         Of the user's communicator.
+
+    Attributes
+    ----------
+    streams : dict
+        What operations use on each GPU.
     """
 
     def __init__(self, transport: MpiTransport):
+        self.streams: dict[int, Any] = {}
         self._transport = transport
-        self._origin = transport.comm.Dup()  # of nothing but duplicates
-        self._openings: list[_Opening] = []
+        self._comms = [transport.comm.Dup() for _ in range(LANES)]
         self._count = 0
         self._live: dict[int, Callable[[], object]] = {}
 
     def take(self, finish: Callable[[], object]) -> Lane:
         """Return the lane of the next operation; never waits.
 
+        All ranks start operations in one order, so the n-th one has the same lane on all of them.
         `finish` drives it to its end, for the case that the user's communicator is freed before.
+
+        Raises
+        ------
+        TransportError
+            When the user's communicator was freed.
         """
+        if self._transport.comm == MPI.COMM_NULL:
+            raise TransportError("comm: it was freed; this rank can start nothing on it any more")
         number, self._count = self._count, self._count + 1
         self._live[number] = finish
-        if number < LANES:
-            before = self._openings[-1] if self._openings else None
-            self._openings.append(_Opening(self._origin, before))
-        opening = self._openings[number % LANES]
-
-        def ready() -> bool:
-            return opening.done() and number - LANES not in self._live
-
         return Lane(
-            Until(ready), lambda: self._transport.beside(opening.comm, number),
+            self._transport.beside(self._comms[number % LANES], number),
+            Until(lambda: number - LANES not in self._live),
             functools.partial(self._live.pop, number),
-        )  # fmt: skip
+        )
 
     def none_before(self, number: int | None) -> bool:
         """Whether no operation lasts that began before this one (None: before now)."""
@@ -89,30 +97,5 @@ class Lanes:
         """End all operations, and give the communicators back; collective."""
         for finish in list(self._live.values()):
             finish()
-        for opening in self._openings:
-            opening.comm.Free()
-        self._origin.Free()
-
-
-class _Opening:
-    """A communicator in the making.
-
-    One after the other: Open MPI takes the steps of `MPI_Comm_idup` by collectives of the original,
-    as it comes to them, and those of two would meet each other.
-    """
-
-    def __init__(self, origin: MPI.Intracomm, before: _Opening | None):
-        self.comm: MPI.Intracomm = MPI.COMM_NULL  # type: ignore[assignment]
-        self._origin = origin
-        self._before = before
-        self._request: MPI.Request | None = None
-        self._done = False
-
-    def done(self) -> bool:
-        """Whether it is there."""
-        if not self._done and (self._before is None or self._before.done()):
-            self._before = None
-            if self._request is None:
-                self.comm, self._request = self._origin.Idup()
-            self._done = bool(self._request.Test())
-        return self._done
+        for comm in self._comms:
+            comm.Free()
