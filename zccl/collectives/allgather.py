@@ -126,16 +126,15 @@ def allgather(
 
 class _Allgather(MovingCollective):
     def __init__(self, settings: Settings, sendbuf: Any, recvbuf: Any, recvcounts: Any):
-        super().__init__(settings, recvbuf)
-        self._sendbuf = sendbuf
+        super().__init__(settings, sendbuf, recvbuf)
         self._recvcounts = recvcounts
 
     def make(self, transport: MpiTransport) -> Movement:
         size, rank, recvbuf = transport.size, transport.rank, self.recvbuf
-        if self._sendbuf is MPI.IN_PLACE:
+        if self.sendbuf is MPI.IN_PLACE:
             array = own_slot(recvbuf, self._recvcounts, rank, size)
         else:
-            array = given_array(self._sendbuf, "sendbuf")
+            array = given_array(self.sendbuf, "sendbuf")
         if overlap(array, recvbuf):
             array = array.copy()
         where = is_on_device(array)
@@ -153,10 +152,6 @@ class _Allgather(MovingCollective):
         call = Movement(found, source, array.dtype, transport, where)
         call.fill(given_room(recvbuf, "recvbuf", shape, array.dtype, where), counts)
         return call
-
-    @property
-    def given(self) -> Any:
-        return None if self._sendbuf is MPI.IN_PLACE else self._sendbuf
 
     @property
     def dtype(self) -> np.dtype:

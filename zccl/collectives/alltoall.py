@@ -121,8 +121,7 @@ class _Alltoall(MovingCollective):
     def __init__(
         self, settings: Settings, sendbuf: Any, recvbuf: Any, sendcounts: Any, recvcounts: Any
     ):
-        super().__init__(settings, recvbuf)
-        self._sendbuf = sendbuf
+        super().__init__(settings, sendbuf, recvbuf)
         self._sendcounts = sendcounts
         self._recvcounts = recvcounts
         self._in_place = sendbuf is MPI.IN_PLACE
@@ -132,7 +131,7 @@ class _Alltoall(MovingCollective):
         if in_place and recvbuf is None:
             raise ValueError("recvbuf: got None, wanted the array, since sendbuf is MPI.IN_PLACE")
         name = "recvbuf" if in_place else "sendbuf"
-        array = given_array(recvbuf if in_place else self._sendbuf, name)
+        array = given_array(recvbuf if in_place else self.sendbuf, name)
         where = is_on_device(array)
         if overlap(array, recvbuf):
             array = array.copy()
@@ -165,10 +164,6 @@ class _Alltoall(MovingCollective):
         on_device = bool(self.call.on_device)
         room = given_room(self.recvbuf, "recvbuf", shape, self.dtype, on_device)
         self.call.fill(room, self._taken)
-
-    @property
-    def given(self) -> Any:
-        return None if self._in_place else self._sendbuf
 
     @property
     def dtype(self) -> np.dtype:

@@ -110,7 +110,7 @@ def bcast(
 
 class _Bcast(MovingCollective):
     def __init__(self, settings: Settings, buf: Any, root: int):
-        super().__init__(settings, buf)
+        super().__init__(settings, buf, buf)
         self._root = root
 
     def make(self, transport: MpiTransport) -> Movement:

@@ -134,8 +134,7 @@ def gather(
 
 class _Gather(MovingCollective):
     def __init__(self, settings: Settings, sendbuf: Any, recvbuf: Any, recvcounts: Any, root: int):
-        super().__init__(settings, recvbuf)
-        self._sendbuf = sendbuf
+        super().__init__(settings, sendbuf, recvbuf)
         self._recvcounts = recvcounts
         self._root = root
 
@@ -143,12 +142,12 @@ class _Gather(MovingCollective):
         size, rank, recvbuf = transport.size, transport.rank, self.recvbuf
         self._counts: list[int] | None = None
         top = self._top = check_root(self._root, size)
-        if self._sendbuf is MPI.IN_PLACE:
+        if self.sendbuf is MPI.IN_PLACE:
             if rank != top:
                 raise ValueError("sendbuf: MPI.IN_PLACE is for the root only")
             array = own_slot(recvbuf, self._recvcounts, rank, size)
         else:
-            array = given_array(self._sendbuf, "sendbuf")
+            array = given_array(self.sendbuf, "sendbuf")
         if overlap(array, recvbuf):
             array = array.copy()
         where = is_on_device(array)
@@ -177,10 +176,6 @@ class _Gather(MovingCollective):
             shape = (sum(shares),) if self.known.fact else (len(shares), *array.shape)
             room = given_room(self.recvbuf, "recvbuf", shape, array.dtype, bool(call.on_device))
             call.fill(room, shares)
-
-    @property
-    def given(self) -> Any:
-        return None if self._sendbuf is MPI.IN_PLACE else self._sendbuf
 
     @property
     def dtype(self) -> np.dtype:

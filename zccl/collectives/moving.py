@@ -292,8 +292,8 @@ class MovingCollective(ABC):
     ----------
     settings : Settings
         Arguments beside buffers, counts and root.
-    recvbuf : array, MPI.IN_PLACE or None
-        What is to be filled.
+    sendbuf, recvbuf : array, MPI.IN_PLACE or None
+        What is given, and what is to be filled.
     transport : MpiTransport
         Of the communicator, or of this operation.
     call : Movement
@@ -302,8 +302,9 @@ class MovingCollective(ABC):
         What is known of all ranks.
     """
 
-    def __init__(self, settings: Settings, recvbuf: Any):
+    def __init__(self, settings: Settings, sendbuf: Any, recvbuf: Any):
         self.settings = settings
+        self.sendbuf = sendbuf
         self.recvbuf = recvbuf
         self._prepared = False
         self._steady = False
@@ -323,9 +324,9 @@ class MovingCollective(ABC):
         """Check and make room where that depends on other ranks; an error is raised on all."""
 
     @property
-    @abstractmethod
     def given(self) -> Any:
-        """The array that this rank gives, None for none."""
+        """The array that this rank gives; None where it is in its place already, and copied."""
+        return None if self.sendbuf is MPI.IN_PLACE else self.sendbuf
 
     @property
     @abstractmethod

@@ -126,8 +126,7 @@ def scatter(
 
 class _Scatter(MovingCollective):
     def __init__(self, settings: Settings, sendbuf: Any, recvbuf: Any, sendcounts: Any, root: int):
-        super().__init__(settings, recvbuf)
-        self._sendbuf = sendbuf
+        super().__init__(settings, sendbuf, recvbuf)
         self._sendcounts = sendcounts
         self._root = root
         self._stays = recvbuf is MPI.IN_PLACE
@@ -137,14 +136,14 @@ class _Scatter(MovingCollective):
         size, rank, root, stays = transport.size, transport.rank, self._root, self._stays
         self._sent: Array | None = None
         self._counts: list[int] | None = None
-        given = self._sendbuf if rank == root else None if stays else self.recvbuf
+        given = self.sendbuf if rank == root else None if stays else self.recvbuf
         where = None if given is None else is_on_device(given)
         found = signature(self.settings, where, root=check_root(root, size))
         if stays and rank != root:
             raise ValueError("recvbuf: MPI.IN_PLACE is for the root only")
         if rank != root:
             return Movement(found, None, None, transport, where)
-        sent = given_array(self._sendbuf, "sendbuf")
+        sent = given_array(self.sendbuf, "sendbuf")
         if self._sendcounts is None:
             self._counts = rows_of(sent.shape, "sendbuf", size)
         else:
@@ -179,10 +178,6 @@ class _Scatter(MovingCollective):
             call.on_device = self._shared.on_device
         result = given_room(self.recvbuf, "recvbuf", mine, self.dtype, call.on_device)
         call.fill(result, [shares[rank]], before=first)
-
-    @property
-    def given(self) -> Any:
-        return self._sendbuf
 
     @property
     def dtype(self) -> np.dtype:
