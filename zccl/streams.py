@@ -131,6 +131,11 @@ class OwnStream:
         self._own.wait_event(self._callers.record())
         self._device = device
 
+    @property
+    def is_used(self) -> bool:
+        """Whether there is one: where arrays are on a GPU, or may be made there."""
+        return self._device is not None
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """Make it CuPy's current stream, on its GPU."""

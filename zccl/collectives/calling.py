@@ -129,7 +129,9 @@ def _starter(
 
         def in_lane() -> StepsTo[Outcome]:
             try:
-                yield lane.ready
+                # Where nobody would take the next step soon, this one is taken by the call itself.
+                if by_thread or own.is_used or not lane.ready.done():
+                    yield lane.ready
                 outcome = yield from steps(asked.collective, lane.transport)
                 yield Until(own.end())  # a GPU may still use the arrays
                 return outcome
