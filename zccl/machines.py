@@ -6,6 +6,7 @@ too fast.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 SEGMENT_NBYTES = 4 << 20
@@ -116,6 +117,7 @@ MACHINES: dict[tuple[str, bool], Machine] = {
 """By what carries messages, and whether all ranks are on one node."""
 
 
+@functools.lru_cache(256)
 def default_machine(
     carrier: str, one_node: bool, threads: int = 1, segment_nbytes: int | None = None
 ) -> Machine:
