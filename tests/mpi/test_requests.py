@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from mpi.checks import COMM, RANK, SIZE, assert_same_everywhere, same_bits, wave
+from mpi.checks import COMM, RANK, SIZE, assert_same_everywhere, same_bits, thinned, wave
 from mpi4py import MPI
 
 import zccl
@@ -37,6 +37,10 @@ def cases(n=3000):
 CASES = [(name, "rel" if "mode" in k else "abs" if k.get("error_bound") else "exact")
          for name, _, k in cases()]  # fmt: skip
 
+by_case = pytest.mark.parametrize(
+    "index", [pytest.param(k, id="-".join(CASES[k])) for k in thinned(range(len(CASES)))]
+)
+
 
 def case(index):
     return list(cases())[index]
@@ -52,7 +56,7 @@ def equal(a, b):
 
 
 @pytest.mark.parametrize("progress", PROGRESS)
-@pytest.mark.parametrize("index", range(len(CASES)), ids=["-".join(c) for c in CASES])
+@by_case
 def test_a_started_call_gives_what_the_blocking_one_gives(index, progress):
     name, args, keywords = case(index)
     keywords = reproducible(keywords, progress)
@@ -66,7 +70,7 @@ def test_a_started_call_gives_what_the_blocking_one_gives(index, progress):
     assert request.wait() is found
 
 
-@pytest.mark.parametrize("index", range(len(CASES)), ids=["-".join(c) for c in CASES])
+@by_case
 def test_a_persistent_request_gives_what_blocking_calls_give(index):
     name, args, keywords = case(index)
     keywords = reproducible(keywords)
