@@ -13,6 +13,7 @@ import zccl
 from zccl.algorithms import progress
 from zccl.transport.mpi import transport_of
 
+pytestmark = pytest.mark.mpi
 COUNT = 200
 ALGORITHMS = {
     "allreduce": ["ring", "recursive_doubling", "native"],

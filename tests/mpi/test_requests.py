@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 import zccl
 
+pytestmark = pytest.mark.mpi
 PROGRESS = ["thread", "call"]
 
 
