@@ -119,7 +119,11 @@ MACHINES: dict[tuple[str, bool], Machine] = {
 
 @functools.lru_cache(256)
 def default_machine(
-    carrier: str, one_node: bool, threads: int = 1, segment_nbytes: int | None = None
+    carrier: str,
+    one_node: bool,
+    threads: int = 1,
+    segment_nbytes: int | None = None,
+    link_gbits: float | None = None,
 ) -> Machine:
     """Return the named machine of a carrier of messages.
 
@@ -134,8 +138,12 @@ def default_machine(
         Cores that code for each rank; GPUs need one.
     segment_nbytes : int or None
         Most uncompressed bytes of a message; None: as usual.
+    link_gbits : float or None
+        Speed of links between nodes; None: as usual.
     """
     machine = MACHINES[carrier.replace("-device", "-staged"), one_node]
     if segment_nbytes is not None:
         machine = machine._replace(segment_nbytes=segment_nbytes)
+    if link_gbits is not None and not one_node:
+        machine = machine.on_link(machine.latency, link_gbits * 1e9 / 8)
     return machine.threaded(threads) if carrier == "mpi" else machine

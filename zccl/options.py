@@ -48,6 +48,9 @@ class Options:
         Who takes the steps of an operation that was started, beside calls of collectives, waits and
         tests. "thread": a thread, while it lasts, so that it goes on whatever the program does;
         MPI must allow threads. "call": nobody.
+    link_gbits : float or None
+        What `algorithm="auto"` should take for the speed of links between nodes, in Gbit/s of each
+        rank and direction. None: a guess, 10 for arrays of the host and 100 for those of GPUs.
 
     Examples
     --------
@@ -63,6 +66,7 @@ class Options:
     segment_nbytes: int | None = None
     transport: str = "auto"
     progress: str = "thread"
+    link_gbits: float | None = None
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -94,6 +98,11 @@ class Options:
                 f"Options.progress: got {self.progress!r}, wanted one of"
                 f" {', '.join(map(repr, PROGRESS))}"
             )
+        link = self.link_gbits
+        if link is not None and not (isinstance(link, int | float) and 0 < link < math.inf):
+            raise ValueError(f"Options.link_gbits: got {link!r}, wanted a number above 0 or None")
+        if link is not None:
+            object.__setattr__(self, "link_gbits", float(link))
         segment = self.segment_nbytes
         if segment is not None and not (isinstance(segment, int) and 4096 <= segment <= 1 << 29):
             raise ValueError(
@@ -114,6 +123,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "segment_nbytes": int,
     "transport": str,
     "progress": str,
+    "link_gbits": float,
 }
 
 

@@ -59,7 +59,7 @@ def plan_call(
     carrier = _carrier(settings.transport) if device else "mpi"
     cores = cpu_threads(transport.local_size)
     segment = segment_size(settings.segment_nbytes, device)
-    machine = default_machine(carrier, transport.one_node, cores, segment)
+    machine = default_machine(carrier, transport.one_node, cores, segment, settings.link_gbits)
     values = value_dtype(kind)
     codable = bool(bound) and values is not None
     found = _bound_and_ratio(

@@ -50,6 +50,17 @@ def test_a_call_does_what_its_plan_says(apart, count):
         assert plan.estimate.sent_nbytes == pytest.approx(info.wire_nbytes, rel=0.5)
 
 
+def test_the_speed_of_links_can_be_told(apart):
+    """A sum that is not worth coding on a fast link is on a slow one; calls do as plans say."""
+    x = wave(1_000_000)
+    for gbits, coded in ((0.1, True), (1000, False)):
+        options = zccl.Options(link_gbits=gbits)
+        plan = apart.plan("allreduce", x.size, "f4", sample=x, options=options)
+        _, info = apart.allreduce(x, options=options, return_info=True)
+        if SIZE > 1:
+            assert (plan.algorithm != "native") == (info.algorithm != "native") == coded
+
+
 def test_what_is_asked_for_is_planned(comm):
     plan = comm.plan("allreduce", 1000, "f8", algorithm="ring", mode="abs")
     assert (plan.algorithm, plan.reason) == ("ring", "asked for")

@@ -393,7 +393,9 @@ class MovingCollective(ABC):
         s = call.signature
         carrier = yield from chosen_carrier(transport, s.options.transport, known, self._carrier)
         segment = segment_size(s.options.segment_nbytes, known.device)
-        machine = default_machine(carrier.name, transport.one_node, known.cores, segment)
+        machine = default_machine(
+            carrier.name, transport.one_node, known.cores, segment, s.options.link_gbits
+        )
         decision = _decide(s, known, dtype, self.share_nbytes, transport.size, machine)
 
         def get_ready() -> Buffers | tuple[Codec, Grid]:

@@ -122,7 +122,9 @@ class ReadyReduction:
         s = call.signature
         carrier = yield from chosen_carrier(transport, s.options.transport, known, self._carrier)
         segment = segment_size(s.options.segment_nbytes, known.device)
-        machine = default_machine(carrier.name, transport.one_node, known.cores, segment)
+        machine = default_machine(
+            carrier.name, transport.one_node, known.cores, segment, s.options.link_gbits
+        )
         decision = decide(
             s, transport.rank, transport.size, *known.ends, machine, known.ratio, known.settled
         )
