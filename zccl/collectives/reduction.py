@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -121,6 +122,7 @@ class Signature:
         rank_bound = errorbound.rank_bound(bound, self.op, size, self.options.error_budget)
         return errorbound.grid_step(rank_bound, self.dtype)
 
+    @functools.lru_cache(1024)  # noqa: B019  # there are few, and they are kept anyway
     def settled(self, size: int, fast: bool) -> Plan | None:
         """Return the plan where it does not depend on the values."""
         # MPI alone keeps the order that an operation which is not commutative needs.
