@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
 from typing import NamedTuple
 
 from zccl.costmodel import WIDENING, Estimate, predict
@@ -29,9 +28,6 @@ REDUCTIONS = ("allreduce", "reduce_scatter", "reduce")
 # Below this many bytes latency decides, and no published system gains from compression (NCCLZ,
 # arXiv 2605.12396).
 SMALL_NBYTES = 64 << 10
-# gZCCL's rule (arXiv 2308.05199): below this many bytes a rank, many small ring steps lose to log2
-# N large ones.
-RING_NBYTES = 1 << 20
 
 # A coded algorithm must take no more than this part of the native one's time: estimates are no
 # better than that.
@@ -209,50 +205,6 @@ def in_units(seconds: float) -> str:
     )
     number = float(f"{seconds / unit:.2g}")
     return f"{number:.1f} {name}" if number < 10 else f"{number:.0f} {name}"
-
-
-def own_plan(collective: str, algorithm: str, nbytes: int, size: int) -> Plan:
-    """Choose among zccl's own algorithms; parameters as for `settled_plan`."""
-    if algorithm != "auto":
-        return Plan(algorithm, "asked for")
-    return _CHOICES[collective](nbytes, size)
-
-
-def _ring_for_long(nbytes: int, size: int) -> Plan:
-    if nbytes <= RING_NBYTES * size:
-        return Plan("recursive_doubling", f"at most {RING_NBYTES} bytes for each of {size} ranks")
-    return Plan("ring", f"more than {RING_NBYTES} bytes for each of {size} ranks")
-
-
-def _ring_for_long_shares(nbytes: int, size: int) -> Plan:
-    if nbytes <= RING_NBYTES:
-        return Plan("recursive_doubling", f"shares of at most {RING_NBYTES} bytes")
-    return Plan("ring", f"shares of more than {RING_NBYTES} bytes")
-
-
-def _split_if_long(name: str) -> Callable[[int, int], Plan]:
-    def choose(nbytes: int, size: int) -> Plan:
-        if size <= 2 or nbytes <= RING_NBYTES * size:
-            return Plan("binomial", f"at most {RING_NBYTES} bytes for each of {size} ranks")
-        return Plan(name, f"more than {RING_NBYTES} bytes for each of {size} ranks")
-
-    return choose
-
-
-def _only(name: str) -> Callable[[int, int], Plan]:
-    return lambda nbytes, size: Plan(name, "the only one")
-
-
-_CHOICES: dict[str, Callable[[int, int], Plan]] = {
-    "allreduce": _ring_for_long,
-    "reduce_scatter": _only("ring"),
-    "reduce": _split_if_long("reduce_scatter_gather"),
-    "bcast": _split_if_long("scatter_allgather"),
-    "scatter": _only("binomial"),
-    "gather": _only("binomial"),
-    "allgather": _ring_for_long_shares,
-    "alltoall": _only("pairwise"),
-}
 
 
 def even_split(total: int, parts: int) -> list[int]:

@@ -19,7 +19,6 @@ from zccl.machines import MACHINES, default_machine
 from zccl.ops import AVG, MAX, SUM
 from zccl.plan import (
     ALGORITHMS,
-    RING_NBYTES,
     SMALL_NBYTES,
     WORTH,
     candidates,
@@ -28,7 +27,6 @@ from zccl.plan import (
     chunk_parts,
     even_split,
     in_units,
-    own_plan,
     settled_plan,
 )
 
@@ -99,10 +97,18 @@ def test_even_split():
     assert even_split(2, 4) == [1, 1, 0, 0]
 
 
+# gZCCL's rule (arXiv 2308.05199): below this many bytes a rank, many small ring steps lose to log2
+# N large ones.
+RING_NBYTES = 1 << 20
+
+
 def plan(algorithm="auto", nbytes=1 << 26, size=4, **changes):
     agreed = {"codable": True, "exact": False, "one_node": False, "reproducible": False} | changes
     settled = settled_plan(algorithm, nbytes, size, **agreed)
-    return (settled or own_plan("allreduce", algorithm, nbytes, size)).algorithm
+    del agreed["one_node"]
+    machine = default_machine("mpi-staged", False, link_gbits=10)
+    chosen = settled or choose("allreduce", algorithm, nbytes, size, machine, 6.0, **agreed)
+    return chosen.algorithm
 
 
 def test_auto_chooses_what_pays():
