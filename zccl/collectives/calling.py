@@ -163,14 +163,9 @@ def _by_thread(options: Options | None) -> bool:
 
 def started(blocking: Callable[Arguments, Any]) -> Callable[Arguments, Request]:
     """Return the form of a collective that starts it: with an `i` in front."""
-    ask: Callable[Arguments, Asked] = blocking.ask  # type: ignore[attr-defined]
     name = blocking.__name__
-
-    def call(*args: Arguments.args, **keywords: Arguments.kwargs) -> Request:
-        return start(ask(*args, **keywords))
-
-    return _named(
-        call, blocking, f"i{name}",
+    return _form(
+        blocking, start, f"i{name}",
         f"""Start `{name}` and return at once.
 
     Parameters are those of `{name}`. All ranks start operations in the same order; they go on
@@ -199,14 +194,9 @@ def started(blocking: Callable[Arguments, Any]) -> Callable[Arguments, Request]:
 
 def persistent(blocking: Callable[Arguments, Any]) -> Callable[Arguments, PersistentRequest]:
     """Return the form of a collective that sets it up: with `_init` behind."""
-    ask: Callable[Arguments, Asked] = blocking.ask  # type: ignore[attr-defined]
     name = blocking.__name__
-
-    def call(*args: Arguments.args, **keywords: Arguments.kwargs) -> PersistentRequest:
-        return set_up(ask(*args, **keywords))
-
-    return _named(
-        call, blocking, f"{name}_init",
+    return _form(
+        blocking, set_up, f"{name}_init",
         f"""Set up `{name}` on these arrays, to be started again and again.
 
     Collective. Parameters are those of `{name}`; arguments are agreed on here, once, and each start
@@ -234,9 +224,16 @@ def persistent(blocking: Callable[Arguments, Any]) -> Callable[Arguments, Persis
     )  # fmt: skip
 
 
-def _named(call: Any, like: Callable[..., Any], name: str, text: str) -> Any:
-    """Give a function the signature of another one, and words of its own."""
-    functools.update_wrapper(call, like)
+def _form(
+    blocking: Callable[..., Any], do: Callable[[Asked], Request], name: str, text: str
+) -> Any:
+    """Return another form of a collective: its signature, a name and words of its own."""
+    ask: Callable[..., Asked] = blocking.ask  # type: ignore[attr-defined]
+
+    @functools.wraps(blocking)
+    def call(*args: Any, **keywords: Any) -> Request:
+        return do(ask(*args, **keywords))
+
     call.__name__ = call.__qualname__ = name
     call.__doc__ = text
     return call
