@@ -62,14 +62,16 @@ def plan_call(
     machine = default_machine(carrier, transport.one_node, cores, segment, settings.link_gbits)
     values = value_dtype(kind)
     codable = bool(bound) and values is not None
-    found = _bound_and_ratio(
-        bound or 0.0, mode, sample, op or Op.SUM if collective in REDUCTIONS else None,
-        transport.size, settings,
-    ) if codable else (0.0, 1.0)  # fmt: skip
-    absolute, expected = found
+    absolute, expected = 0.0, 1.0
+    if codable and bound:
+        reduces = op or Op.SUM if collective in REDUCTIONS else None
+        absolute, sampled = _bound_and_ratio(
+            bound, mode, sample, reduces, transport.size, settings
+        )  # fmt: skip
+        expected = sampled if ratio is None else ratio
     return forecast(
         collective, count * kind.itemsize, transport.size, machine,
-        expected if ratio is None or not codable else ratio, wanted=wanted, codable=codable,
+        expected, wanted=wanted, codable=codable,
         exact=bound == 0, reproducible=settings.reproducible,
         itemsize=(values or kind).itemsize, op=op, error_bound=absolute,
         budget=settings.error_budget,

@@ -17,7 +17,7 @@ from mpi.checks import (
 from mpi4py import MPI
 
 import zccl
-from zccl.collectives import moving, reducing
+from zccl.collectives import running
 from zccl.machines import default_machine
 from zccl.transport.mpi import transport_of
 
@@ -145,8 +145,7 @@ def between_nodes(monkeypatch, bandwidth):
     """Let zccl believe that each rank is on a node of its own, with links of so many bytes/s."""
     slow = default_machine("mpi", False).on_link(50e-6, bandwidth)
     monkeypatch.setattr(transport_of(COMM), "one_node", False)
-    for module in (reducing, moving):
-        monkeypatch.setattr(module, "default_machine", lambda *_: slow)
+    monkeypatch.setattr(running, "default_machine", lambda *_: slow)
 
 
 def test_auto_between_nodes_weighs_the_ratio(monkeypatch):

@@ -36,12 +36,13 @@ from zccl.collectives.running import (
     done_by_all,
     holds_everywhere,
     info,
+    machine_of,
     run_schedule,
 )
 from zccl.collectives.shares import Shares, components
 from zccl.config import cpu_threads, overrides
 from zccl.device import copy_to_device, copy_to_host, pinned_like
-from zccl.machines import Machine, default_machine
+from zccl.machines import Machine
 from zccl.options import Options, effective_options
 from zccl.plan import (
     Plan,
@@ -49,7 +50,6 @@ from zccl.plan import (
     choose,
     chunk_parts,
     row_parts,
-    segment_size,
     settled_plan,
 )
 from zccl.transport.mpi import MpiTransport
@@ -167,14 +167,12 @@ class Movement:
         self._values: Array | None = None
         self._threads = cpu_threads(transport.local_size)
         self._transport = transport
-        self._settled = False
-        self._coded = source is not None and dtype is not None and signature.codable(dtype)
+        self._settled = self._coded = False
         if dtype is not None:
             fast = transport.is_fast(on_device)
             self._settled = signature.settled(dtype, transport.size, fast) is not None
-        self._coded = self._coded and not self._settled
-        if self._coded:
-            self.survey()
+            self._coded = source is not None and signature.codable(dtype) and not self._settled
+        self.survey()
 
     @property
     def counts_range(self) -> bool:
@@ -209,14 +207,9 @@ class Movement:
         """Return what this rank knows that all must."""
         moved = self._transport.has_moved(self.on_device)
         return Facts(
-            self._ends,
-            self.fact,
-            self.on_device,
-            self._ratio(),
-            self._settled,
-            self._threads,
+            self._ends, self.fact, self.on_device, self._ratio(), self._settled, self._threads,
             moved,
-        )
+        )  # fmt: skip
 
     def _ratio(self) -> float:
         """Return the compression ratio to expect, where an algorithm is chosen by it."""
@@ -392,10 +385,7 @@ class MovingCollective(ABC):
         call, known, dtype = self.call, self.known, self.dtype
         s = call.signature
         carrier = yield from chosen_carrier(transport, s.options.transport, known, self._carrier)
-        segment = segment_size(s.options.segment_nbytes, known.device)
-        machine = default_machine(
-            carrier.name, transport.one_node, known.cores, segment, s.options.link_gbits
-        )
+        machine = machine_of(transport, carrier, known, s.options)
         decision = _decide(s, known, dtype, self.share_nbytes, transport.size, machine)
 
         def get_ready() -> Buffers | tuple[Codec, Grid]:
@@ -418,10 +408,8 @@ class MovingCollective(ABC):
         else:
             codec, grid = ready
             link = Link((yield from messages_by(transport, carrier)), codec)
-            cutter = Cutter(
-                components(dtype) if decision.grid.step else 1, codec.itemsize,
-                segment,
-            )  # fmt: skip
+            of_element = components(dtype) if decision.grid.step else 1
+            cutter = Cutter(of_element, codec.itemsize, machine.segment_nbytes)
             steps = self.schedule(decision.plan.algorithm, link, cutter)
             traffic = yield from run_schedule(transport, link, codec, steps)
             decision = decision._replace(grid=grid)

@@ -33,13 +33,14 @@ from zccl.collectives.running import (
     done_by_all,
     holds_everywhere,
     info,
+    machine_of,
     run_schedule,
 )
 from zccl.config import cpu_threads
 from zccl.device import array_on_device, array_on_host
-from zccl.machines import Machine, default_machine
+from zccl.machines import Machine
 from zccl.ops import Op
-from zccl.plan import choose, segment_size
+from zccl.plan import choose
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
@@ -121,10 +122,7 @@ class ReadyReduction:
         family, call, known = self._family, self._call, self._known
         s = call.signature
         carrier = yield from chosen_carrier(transport, s.options.transport, known, self._carrier)
-        segment = segment_size(s.options.segment_nbytes, known.device)
-        machine = default_machine(
-            carrier.name, transport.one_node, known.cores, segment, s.options.link_gbits
-        )
+        machine = machine_of(transport, carrier, known, s.options)
         decision = decide(
             s, transport.rank, transport.size, *known.ends, machine, known.ratio, known.settled
         )
@@ -135,7 +133,7 @@ class ReadyReduction:
             sent = round(s.nbytes * family.native_share(transport.size))
             traffic = Traffic(sent, sent, wire_seconds=time.perf_counter() - at)
         else:
-            work = yield from self._work(transport, carrier, decision, segment)
+            work = yield from self._work(transport, carrier, decision, machine.segment_nbytes)
             traffic = yield from _own(transport, carrier, work)
             if self._steady:
                 self._kept = {(decision, carrier.direct): work}

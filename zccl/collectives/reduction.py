@@ -275,9 +275,7 @@ class Reduction:
         s, transport = self.signature, self._transport
         settled = self.settled
         cores = cpu_threads(transport.local_size)
-        ends = NO_RANGE
-        if s.codable and s.mode == "rel" and not settled:
-            ends = finite_range(self.source, s.fill, cores)
+        ends = finite_range(self.source, s.fill, cores) if self.counts_range else NO_RANGE
         return Facts(
             ends, -math.inf, self.on_device, math.inf if settled else self._ratio(ends), settled,
             cores, transport.has_moved(self.on_device),

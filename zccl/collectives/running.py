@@ -17,7 +17,9 @@ from zccl.codecs.tiles import Grid
 from zccl.collectives.carriers import Carrier
 from zccl.device import is_device_array
 from zccl.info import Info
-from zccl.plan import Plan
+from zccl.machines import Machine, default_machine
+from zccl.options import Options
+from zccl.plan import Plan, segment_size
 from zccl.transport.mpi import MpiTransport, transport_of
 from zccl.transport.waiting import Waiting
 
@@ -133,6 +135,16 @@ def done_by_all(transport: MpiTransport, work: Callable[[], Made]) -> StepsTo[Ma
         fault = error
     yield from agree(transport.comm, NO_TERMS, fault)
     return cast(Made, made)  # else there was a fault
+
+
+def machine_of(
+    transport: MpiTransport, carrier: Carrier, known: Agreed, options: Options
+) -> Machine:
+    """Return what a call's messages travel on; its segments are those of the call."""
+    segment = segment_size(options.segment_nbytes, known.device)
+    return default_machine(
+        carrier.name, transport.one_node, known.cores, segment, options.link_gbits
+    )  # fmt: skip
 
 
 def native(transport: MpiTransport, name: str, *arguments: Any) -> Steps:

@@ -48,7 +48,7 @@ class Until:
         wait_until(self.done)
 
 
-class Waiting:
+class Waiting(Until):
     """A collective operation of MPI that was started.
 
     Parameters
@@ -57,15 +57,7 @@ class Waiting:
         The operation.
     """
 
-    __slots__ = ("_request",)
+    __slots__ = ()
 
     def __init__(self, request: Any):
-        self._request = request
-
-    def done(self) -> bool:
-        """Whether it has ended."""
-        return bool(self._request.Test())
-
-    def wait(self) -> None:
-        """Block until then."""
-        wait_until(self._request.Test)
+        super().__init__(request.Test)
