@@ -7,8 +7,7 @@ NumPy array (a raw tile: its values) or a `Coded`.
 
 from __future__ import annotations
 
-from itertools import accumulate
-from math import copysign, isnan, nan
+from math import copysign, isnan, nan, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ from zccl.formats import (
     BLOCKS,
     ESCAPES,
     LONG,
-    MAX_DISTANCE,
     MAX_SUM,
     NWORDS_BITS,
     OFFSET_BITS,
@@ -29,8 +27,10 @@ from zccl.formats import (
     SHORT_SLACK,
     SMALL,
     TILE,
+    TILE_SHAPES,
     WIDTH_WORDS,
     ZERO,
+    max_distance,
 )
 from zccl.typing import Array
 
@@ -63,11 +63,15 @@ class Coded(NamedTuple):
     differences: list[int]
     escapes: list[Escape]
     small: bool
+    axes: int
 
     @property
     def chain(self) -> list[int]:
         """The 1024 codes."""
-        return list(accumulate(self.differences, initial=self.base))[1:]
+        codes = self.differences
+        for length, stride in _rows(self.axes):
+            codes = _sums_along(codes, length, stride)
+        return [self.base + code for code in codes]
 
 
 Tile = Coded | Array
@@ -85,8 +89,11 @@ def encode(
     ranks: int = 1,
     rank: int = 0,
     fill: float | None = None,
+    axes: int = 1,
 ) -> tuple[Body, int]:
     """Code a row of float32 or float64 `values`; return the body and how many values escaped.
+
+    With more than one of `axes` they are those of `to_row`.
 
     With `movement` the decoded values keep `error_bound`; without, only the code range is tested.
     `ranks` arrays may be added up later, of which this is number `rank`. `fill` names a value that
@@ -97,7 +104,7 @@ def encode(
     for start in range(0, values.size, TILE):
         part = values[start : start + TILE]
         codes = _codes(part, float(step), error_bound, movement, fill)
-        tile = _choose_form(_chain(codes, part, rank, ranks), part)
+        tile = _choose_form(_chain(codes, part, rank, ranks, axes), part)
         tiles.append(tile)
         escaped += sum(e.length for e in tile.escapes) if isinstance(tile, Coded) else part.size
     return _assemble(tiles, values.dtype), escaped
@@ -111,6 +118,7 @@ def decode(
     *,
     divisor: float = 1,
     reduced: bool = False,
+    axes: int = 1,
 ) -> Array:
     """Return the `n` values of a body, divided by `divisor` before their one rounding.
 
@@ -123,7 +131,7 @@ def decode(
     """
     dtype = np.dtype(dtype)
     result = np.empty(n, dtype)
-    for t, tile in enumerate(_take_apart(body, n, dtype)):
+    for t, tile in enumerate(_take_apart(body, n, dtype, axes)):
         part = result[t * TILE : (t + 1) * TILE]
         with np.errstate(all="ignore"):
             quotients = _numbers(tile, part.size, float(step), dtype) / divisor
@@ -145,6 +153,7 @@ def combine(
     step: float,
     *,
     keep_small: bool = True,
+    axes: int = 1,
 ) -> Body:
     """Return the body of the ``"sum"``, ``"max"`` or ``"min"`` of two rows on one grid.
 
@@ -160,7 +169,7 @@ def combine(
     dtype = np.dtype(dtype)
     tiles: list[Tile] = []
     for t, (x, y) in enumerate(
-        zip(_take_apart(a, n, dtype), _take_apart(b, n, dtype), strict=True)
+        zip(_take_apart(a, n, dtype, axes), _take_apart(b, n, dtype, axes), strict=True)
     ):
         m = min(TILE, n - t * TILE)
         if op == "sum":
@@ -193,9 +202,38 @@ def _codes(
 # ---------------------------------------------------------------- section 3: codes of a tile
 
 
-def _chain(codes: list[int | None], values: Array, rank: int, ranks: int) -> Coded:
+def to_row(array: Array, axes: int) -> Array:
+    """Return the values of an array in the order of tiles, what is beyond its edges included."""
+    return array.reshape(-1) if axes == 1 else array.reshape(-1)[_places(array.shape, axes)]
+
+
+def from_row(row: Array, shape: tuple[int, ...], axes: int) -> Array:
+    """Return the array whose `to_row` this is."""
+    array = np.empty(prod(shape), row.dtype)
+    array[np.arange(row.size) if axes == 1 else _places(shape, axes)] = row
+    return array.reshape(shape)
+
+
+def _places(shape: tuple[int, ...], axes: int) -> Array:
+    """Return for each value of the row its place in the array."""
+    tile_shape = TILE_SHAPES[axes][-axes:]
+    places = np.arange(prod(shape)).reshape(prod(shape[:-axes]), *shape[-axes:])
+    tiles = []
+    for b, *corner in np.ndindex(
+        len(places),
+        *(-(-length // tile) for length, tile in zip(shape[-axes:], tile_shape, strict=True)),
+    ):
+        indices = [
+            np.minimum(k * tile + np.arange(tile), length - 1)
+            for k, tile, length in zip(corner, tile_shape, shape[-axes:], strict=True)
+        ]
+        tiles.append(places[b][np.ix_(*indices)].reshape(-1))
+    return np.concatenate([np.empty(0, np.int64), *tiles])
+
+
+def _chain(codes: list[int | None], values: Array, rank: int, ranks: int, axes: int) -> Coded:
     """Return the coded tile of `codes`, in which `values` stand where there is no code."""
-    limit = MAX_DISTANCE // ranks
+    limit = max_distance(axes) // ranks
     base = next((q for q in codes if q is not None), 0)
     bits = values.view(_bits_type(values.dtype)).tolist()
     chain: list[int] = []
@@ -208,9 +246,33 @@ def _chain(codes: list[int | None], values: Array, rank: int, ranks: int) -> Cod
             _append_escape(escapes, Escape(rank, j, 1, last, bits[j]))
         chain.append(last)
     chain += [last] * (TILE - len(chain))
-    differences = [c - before for before, c in zip([base, *chain], chain, strict=False)]
+    differences = [c - base for c in chain]
+    for length, stride in _rows(axes):
+        differences = _differences_along(differences, length, stride)
     small = values.dtype == np.float32 and max(map(abs, chain)) <= 2**24 // ranks
-    return Coded(base, differences, escapes, small)
+    return Coded(base, differences, escapes, small, axes)
+
+
+def _rows(axes: int) -> list[tuple[int, int]]:
+    """Return the length of each axis of a tile, and how far apart neighbours on it are."""
+    if axes == 1:
+        return [(TILE, 1)]
+    shape = TILE_SHAPES[axes]
+    return [(length, prod(shape[k + 1 :])) for k, length in enumerate(shape)]
+
+
+def _differences_along(codes: list[int], length: int, stride: int) -> list[int]:
+    """Return the differences along one axis of a tile; before its first element is 0."""
+    return [
+        code - (codes[j - stride] if j // stride % length else 0) for j, code in enumerate(codes)
+    ]
+
+
+def _sums_along(differences: list[int], length: int, stride: int) -> list[int]:
+    codes: list[int] = []
+    for j, d in enumerate(differences):
+        codes.append(d + (codes[j - stride] if j // stride % length else 0))
+    return codes
 
 
 def _append_escape(escapes: list[Escape], new: Escape) -> None:
@@ -274,7 +336,7 @@ def _write(tile: Tile, dtype: np.dtype) -> tuple[int, list[int]]:
     return kind, words
 
 
-def _read(kind: int, words: list[int], m: int, dtype: np.dtype) -> Tile:
+def _read(kind: int, words: list[int], m: int, dtype: np.dtype, axes: int) -> Tile:
     """Return the tile of `m` values whose record this is; every length is checked."""
     value_words = dtype.itemsize // 4
     if kind & RAW:
@@ -317,7 +379,7 @@ def _read(kind: int, words: list[int], m: int, dtype: np.dtype) -> Tile:
         _require(not escapes or escapes[-1].rank <= rank, "ranks out of order")
         escapes.append(Escape(rank, first, length, stand_in, take(value_words)))
     _require(not left, "a record is too long")
-    return Coded(base, differences, escapes, bool(kind & SMALL))
+    return Coded(base, differences, escapes, bool(kind & SMALL), axes)
 
 
 def _choose_form(coded: Coded, values: Array) -> Tile:
@@ -363,7 +425,7 @@ def _assemble(tiles: list[Tile], dtype: np.dtype) -> Body:
     return Body(np.array(table, np.uint64), np.array(stream, np.uint32), checksum(records))
 
 
-def _take_apart(body: Body, n: int, dtype: np.dtype) -> list[Tile]:
+def _take_apart(body: Body, n: int, dtype: np.dtype, axes: int) -> list[Tile]:
     """Return the tiles of a body after checking all of it."""
     stream: list[int] = body.words.tolist()
     _require(len(body.table) == -(-n // TILE), "length of the table")
@@ -379,7 +441,7 @@ def _take_apart(body: Body, n: int, dtype: np.dtype) -> list[Tile]:
     _require(end == len(stream), "words behind the last record")
     _require(checksum(records) == body.checksum, "checksum")
     sizes = [min(TILE, n - t * TILE) for t in range(len(records))]
-    return [_read(*record, m, dtype) for record, m in zip(records, sizes, strict=True)]
+    return [_read(*record, m, dtype, axes) for record, m in zip(records, sizes, strict=True)]
 
 
 # ---------------------------------------------------------------- section 7: sums of streams
@@ -393,7 +455,7 @@ def _sum(a: Tile, b: Tile, keep_small: bool, m: int, step: float, dtype: np.dtyp
             raise OverflowError("a sum of codes does not fit")
         # sorted() is stable: of two entries with one rank and index, that of `a` comes first.
         escapes = sorted(a.escapes + b.escapes, key=lambda e: (e.rank, e.first))
-        result = Coded(base, differences, escapes, keep_small and a.small and b.small)
+        result = Coded(base, differences, escapes, keep_small and a.small and b.small, a.axes)
         if len(_write(result, dtype)[1]) <= _allowance(m, dtype):
             return result
     with np.errstate(all="ignore"):
@@ -410,7 +472,7 @@ def _extreme(a: Tile, b: Tile, op: str, m: int, step: float, dtype: np.dtype) ->
     values[np.isnan(values)] = nan
     if not (isinstance(a, Coded) and isinstance(b, Coded)):
         return values
-    return _choose_form(_chain([code for _, code in winners], values, 0, 1), values)
+    return _choose_form(_chain([code for _, code in winners], values, 0, 1, a.axes), values)
 
 
 def _contenders(tile: Tile, m: int, step: float, dtype: np.dtype) -> list[tuple[float, int | None]]:

@@ -21,9 +21,10 @@ from zccl.arrays import (
     values_target,
     writeable,
 )
-from zccl.codecs import container, tiles
+from zccl.codecs import container, packing, tiles
 from zccl.codecs.plain import reduce_plain
-from zccl.codecs.tiles import Body, Grid
+from zccl.codecs.sample import chosen_axes
+from zccl.codecs.tiles import Body, Grid, Tiles, Values
 from zccl.config import cpu_threads
 from zccl.device import device_array, is_device_array
 from zccl.errors import StreamError
@@ -31,7 +32,8 @@ from zccl.formats import CODED, CONSTANT, EXACT, FORM_NAMES, MAX_CODE_BITS, RAW,
 from zccl.kernels.cpu.survey import survey_tiles
 from zccl.kernels.cpu.value_range import largest_below, value_range
 from zccl.ops import SUM, Op
-from zccl.options import Options, effective_options
+from zccl.options import CODINGS, PREDICTORS, Options, effective_options
+from zccl.tiling import Tiling
 from zccl.typing import Array, Bytes
 
 # More escapes than this share of the values are worth a second try with an aligned step.
@@ -65,6 +67,10 @@ class StreamInfo:
     tiles : dict of str to int
         Number of tiles that are "coded", "zero" (coded, one code for all), "raw" and "same" (one
         raw value).
+    predictor : str
+        "1d", "2d" or "3d": along which axes tiles are cut.
+    coding : str
+        "fixed" or "entropy".
     escapes : int
         Values that travel as they are inside coded tiles, counted once a contributor.
     nbytes : int
@@ -80,6 +86,8 @@ class StreamInfo:
     step: float
     contributors: int
     tiles: dict[str, int]
+    predictor: str
+    coding: str
     escapes: int
     nbytes: int
     ratio: float
@@ -135,7 +143,7 @@ def compress(
     stream : int, or a stream of CuPy, Numba or PyTorch, optional
         For arrays on a GPU: where the work is ordered; CuPy's current stream by default.
     options : Options, optional
-        `fill_value` is used.
+        `fill_value`, `predictor` and `coding` are used.
 
     Returns
     -------
@@ -160,28 +168,37 @@ def compress(
     """
     bound = errorbound.check_error_bound(error_bound)
     errorbound.check_mode(mode)
-    fill = effective_options(options).fill_value
+    options = effective_options(options)
     if is_device_array(array):
         from zccl import device_compression
 
-        return device_compression.compress(array, bound, mode, fill, stream)
+        return device_compression.compress(array, bound, mode, options, stream)
     check_stream(stream, device=False)
     array = host_array(array, "array")
     header = Header(EXACT, array.dtype, array.shape)
     if bound and array.size and value_dtype(array.dtype) is not None:
         values = to_values(array)
-        grid = _grid(values, bound, mode, fill_number(fill, array.dtype))
+        grid = _grid(values, bound, mode, fill_number(options.fill_value, array.dtype))
+        header.axes = chosen_axes(options.predictor, values, array.shape, grid.step, grid.fill)
+        cut = Tiles.of(values, Tiling.of_array(array.dtype, array.shape, header.axes))
         if _is_constant(array):
             header.step = grid.step
-        elif (coded := _compress_values(values, grid, array.dtype)) is not None:
+        elif (coded := _compress_values(cut, grid, array.dtype)) is not None:
             grid, body = coded
-            if body.nbytes <= array.nbytes:
+            packed = _packed(body, cut.size, values.dtype, options.coding)
+            if body.nbytes <= array.nbytes or packed is not None and packed.nbytes <= array.nbytes:
                 header.error_bound, header.step = grid.error_bound, grid.step
-                return container.write_coded(header, body)
+                return container.write_coded(header, body, packed)
+    header.axes = 1
     if _is_constant(array):
         header.form = CONSTANT
         return container.write_plain(header, array.reshape(-1)[:1])
     return container.write_plain(header, array)
+
+
+def _packed(body: Body, n: int, dtype: np.dtype, coding: str) -> Array | None:
+    """Return what the entropy coder makes of a body; None where that is not asked for or longer."""
+    return packing.pack(body, n, dtype, cpu_threads()) if coding == "entropy" else None
 
 
 def _grid(values: Array, bound: float, mode: str, fill: float) -> Grid:
@@ -249,17 +266,18 @@ def on_best_step(
     return grid, body
 
 
-def _compress_values(values: Array, grid: Grid, dtype: np.dtype) -> tuple[Grid, Body] | None:
+def _compress_values(values: Values, grid: Grid, dtype: np.dtype) -> tuple[Grid, Body] | None:
     return on_best_step(
         grid, dtype, values.size, lambda g: _encode(values, g), lambda g: _largest_on(g, values)
     )
 
 
-def _largest_on(grid: Grid, values: Array) -> float:
+def _largest_on(grid: Grid, values: Values) -> float:
+    values = values.values if isinstance(values, Tiles) else values
     return largest_below(values, 2.0 ** MAX_CODE_BITS[values.dtype.str[1:]] * grid.step)
 
 
-def _encode(values: Array, grid: Grid) -> tuple[Body, int]:
+def _encode(values: Values, grid: Grid) -> tuple[Body, int]:
     table = np.empty(tiles.tile_count(values.size), np.uint64)
     words = np.empty(tiles.room_nwords(values.size, values.dtype), np.uint32)
     return tiles.encode(values, grid, table, words, cpu_threads())
@@ -306,11 +324,16 @@ def decompress(data: Any, out: Any = None, *, stream: Any = None) -> Array:
         check_writeable(out, "out", header.shape, header.dtype)
     if header.form == CODED:
         coded_dtype(header)  # refuses what is never coded
-        coded = container.coded_body(header, body, value_count(header))
+        tiling = stream_tiling(header)
+        coded = container.coded_body(header, body, tiling.n, cpu_threads())
         target = _new_array(header) if out is None else out
         values = values_target(target)
         tiles.decode(
-            coded, header.step, values, reduced=header.contributors > 1, threads=cpu_threads()
+            coded,
+            header.step,
+            Tiles.of(values, tiling),
+            reduced=header.contributors > 1,
+            threads=cpu_threads(),
         )
         from_values(values, target)
     else:
@@ -344,9 +367,9 @@ def coded_dtype(header: Header) -> np.dtype:
     return dtype
 
 
-def value_count(header: Header) -> int:
-    """Return the number of values of a coded stream."""
-    return header.count * (2 if header.dtype.kind == "c" else 1)
+def stream_tiling(header: Header) -> Tiling:
+    """Return how the array of a coded stream is cut into tiles."""
+    return Tiling.of_array(header.dtype, header.shape, header.axes)
 
 
 def _stream_bytes(stream: Any) -> Bytes:
@@ -391,8 +414,8 @@ def inspect(stream: Bytes) -> StreamInfo:
     escapes = 0
     if header.form == CODED:
         dtype = coded_dtype(header)
-        n = value_count(header)
-        coded = container.coded_body(header, body, n)
+        n = stream_tiling(header).n
+        coded = container.coded_body(header, body, n, cpu_threads())
         escapes = survey_tiles(
             coded.table, coded.words, coded.words.size, n, dtype.itemsize // 4, kinds
         )
@@ -406,7 +429,8 @@ def inspect(stream: Bytes) -> StreamInfo:
         counts[name] += number
     return StreamInfo(
         FORM_NAMES[header.form], header.dtype, header.shape, header.error_bound, header.step,
-        header.contributors, counts, int(escapes), header.nbytes,
+        header.contributors, counts, PREDICTORS[header.axes], CODINGS[header.coding], int(escapes),
+        header.nbytes,
         header.count * header.dtype.itemsize / header.nbytes,
     )  # fmt: skip
 
@@ -418,7 +442,8 @@ def reduce_streams(a: Any, b: Any, op: Op = SUM, *, stream: Any = None) -> Bytes
     ----------
     a, b : ndarray of uint8, bytes or another contiguous buffer, or two such device arrays
         Streams of arrays of the same dtype and shape. Coded streams must have the same step: the
-        same bound, and neither with an aligned one (`zccl.inspect` shows the steps).
+        same bound, and neither with an aligned one (`zccl.inspect` shows the steps); and they must
+        have the same predictor.
     op : zccl.SUM, zccl.MAX or zccl.MIN
         The reduction.
     stream : int, or a stream of CuPy, Numba or PyTorch, optional
@@ -486,6 +511,12 @@ def _common_step(parts: list[tuple[Header, Any]], op: Op) -> float:
     if head_a.dtype.kind == "c" and op is not Op.SUM:
         raise TypeError("op: complex numbers have no order, so only zccl.SUM works on them")
     steps = {head.step for head, _ in parts if head.form == CODED}
+    predictors = {head.axes for head, _ in parts if head.form == CODED}
+    if len(predictors) > 1:
+        raise ValueError(
+            f"streams have different predictors ({PREDICTORS[head_a.axes]!r} and"
+            f" {PREDICTORS[head_b.axes]!r}): compress both with one"
+        )
     if len(steps) > 1:
         raise ValueError(
             f"streams have different steps ({head_a.step} and {head_b.step}):"
@@ -509,7 +540,7 @@ def _reduced_header(parts: list[tuple[Header, Any]], op: Op, step: float) -> Hea
         raise OverflowError(f"{contributors} arrays in one sum: the format counts to 2^32 - 1")
     head = parts[0][0]
     return Header(
-        EXACT, head.dtype, head.shape,
+        EXACT, head.dtype, head.shape, axes=max(h.axes for h, _ in parts) if step else 1,
         error_bound=min(sum(bounds) if op is Op.SUM else max(bounds), sys.float_info.max),
         step=step,
         contributors=contributors,
@@ -519,19 +550,22 @@ def _reduced_header(parts: list[tuple[Header, Any]], op: Op, step: float) -> Hea
 def _reduce_coded(parts: list[tuple[Header, Bytes]], op: Op, step: float) -> Bytes:
     header = _reduced_header(parts, op, step)
     dtype = coded_dtype(header)
-    n = value_count(header)
+    tiling = stream_tiling(header)
+    n = tiling.n
     bodies = []
     for head, body in parts:
         if head.form == CODED:
-            bodies.append(container.coded_body(head, body, n))
+            bodies.append(container.coded_body(head, body, n, cpu_threads()))
         else:
             element = np.full(head.shape, container.plain_elements(head, body)[0])
-            bodies.append(_encode(to_values(element), Grid(step, 0.0, movement=False))[0])
+            cut = Tiles.of(to_values(element), tiling)
+            bodies.append(_encode(cut, Grid(step, 0.0, movement=False))[0])
     table = np.empty(tiles.tile_count(n), np.uint64)
     words = np.empty(tiles.room_nwords(n, dtype), np.uint32)
     x, y = bodies
-    total = tiles.combine(x, y, op, n, dtype, step, table, words, False, cpu_threads())
-    return container.write_coded(header, total)
+    total = tiles.combine(x, y, op, n, dtype, step, table, words, False, cpu_threads(), header.axes)
+    coding = CODINGS[max(head.coding for head, _ in parts)]
+    return container.write_coded(header, total, _packed(total, n, dtype, coding))
 
 
 def _reduce_plain(a: Bytes, b: Bytes, parts: list[tuple[Header, Bytes]], op: Op) -> Bytes:

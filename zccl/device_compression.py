@@ -11,10 +11,11 @@ import numpy as np
 from zccl import errorbound
 from zccl.arrays import fill_number, value_dtype
 from zccl.codecs import container
+from zccl.codecs.coder import check_device_coding
 from zccl.codecs.device_tiles import DeviceTiles, plain_checksum
 from zccl.codecs.ranges import largest_below
 from zccl.codecs.tiles import Grid, tile_count
-from zccl.compression import coded_dtype, on_best_step, value_count
+from zccl.compression import coded_dtype, on_best_step, stream_tiling
 from zccl.device import (
     DeviceArray,
     device_array,
@@ -34,18 +35,21 @@ from zccl.formats import (
     Header,
 )
 from zccl.ops import Op
+from zccl.options import CODINGS, PREDICTORS, Options
 from zccl.streams import on_stream
 
 
 def compress(
-    array: Any, bound: float | None, mode: str, fill_value: float | None, stream: Any
+    array: Any, bound: float | None, mode: str, options: Options, stream: Any
 ) -> DeviceArray:
     """Compress a device array; checked arguments, see `zccl.compress`."""
+    axes = 1 if options.predictor == "auto" else PREDICTORS.index(options.predictor)
+    check_device_coding(CODINGS.index(options.coding), axes)
     array = device_array(array, "array")
     with on_stream(array, stream):
         header = Header(EXACT, array.dtype, array.shape)
         if bound and array.size and value_dtype(array.dtype) is not None:
-            fill = fill_number(fill_value, array.dtype)
+            fill = fill_number(options.fill_value, array.dtype)
             values = device_values(array)
             tiles = DeviceTiles(values.dtype)
             low, high = tiles.finite_range(values, fill) if mode == "rel" else (0.0, 0.0)
@@ -172,6 +176,7 @@ def decompress(data: Any, out: Any, stream: Any) -> DeviceArray:
             return target
         values = device_values_target(target)
         tiles = DeviceTiles(coded_dtype(header))
+        check_device_coding(header.coding, header.axes)
         coded = container.coded_body(header, body, values.size)
         tiles.decode(coded, header.step, values, reduced=header.contributors > 1)
         device_from_values(values, target)
@@ -183,7 +188,8 @@ def combine(
 ) -> DeviceArray:
     """Reduce the coded bodies of two streams on one grid; `header` is that of the result."""
     dtype = coded_dtype(header)
-    n = value_count(header)
+    check_device_coding(max(head.coding for head, _ in parts), header.axes)
+    n = stream_tiling(header).n
     tiles = DeviceTiles(dtype)
     bodies = []
     for head, body in parts:

@@ -19,6 +19,9 @@ BLOCK = 16  # values
 BLOCKS = TILE // BLOCK
 WIDTH_WORDS = BLOCKS * 5 // 32
 
+# Tiles along the last two or three axes of an array: values along each of three.
+TILE_SHAPES = {2: (1, 32, 32), 3: (8, 8, 16)}
+
 # A short tile's coded record may have this many words more than its raw one, or this many in all.
 SHORT_SLACK, SHORT_NWORDS = 32, 256
 
@@ -30,10 +33,10 @@ OFFSET_BITS, NWORDS_BITS = 40, 12
 
 # Forms of a stream.
 EXACT, CONSTANT, CODED = 0, 1, 2
+FIXED, ENTROPY = 0, 1  # codings of the records
 FORM_NAMES = {EXACT: "exact", CONSTANT: "constant", CODED: "coded"}
 
 MAX_CODE_BITS = {"f4": 24, "f8": 40}  # |q| <= 2^24, |q| < 2^40
-MAX_DISTANCE = 2**29 - 1  # of a code from its tile's base, over all ranks together
 MAX_SUM = 2**53  # |sum of codes| stays below it
 
 _DTYPES = (
@@ -48,6 +51,17 @@ _CRC_AT = 56
 HEADER_NBYTES = _FIXED.size
 MAX_NDIM = 64
 MAX_HEADER_NBYTES = HEADER_NBYTES + 8 * MAX_NDIM
+
+
+def max_distance(axes: int) -> int:
+    """Return how far codes of all ranks together may be from their tile's base.
+
+    Differences along more axes have more terms, and none may need more than 31 bits.
+    """
+    return int(2 ** (30 - axes) - 1)
+
+
+MAX_DISTANCE = max_distance(1)
 
 _VALUE_DTYPES = {
     np.dtype(name): np.dtype(values)
@@ -75,6 +89,8 @@ class Header:
     contributors: int = 1
     nbytes: int = 0
     checksum: int = 0
+    axes: int = 1  # that tiles are cut along
+    coding: int = FIXED
 
     @property
     def count(self) -> int:
@@ -91,7 +107,8 @@ class Header:
         shape = struct.pack(f"<{len(self.shape)}Q", *self.shape)
         fixed = bytearray(
             _FIXED.pack(
-                MAGIC, VERSION, self.form, DTYPE_CODES[self.dtype], len(self.shape), 0, 0, 0,
+                MAGIC, VERSION, self.form, DTYPE_CODES[self.dtype], len(self.shape),
+                self.axes - 1, self.coding, 0,
                 self.contributors, self.count, self.error_bound, self.step, self.nbytes,
                 self.checksum, 0, 0,
             )
@@ -136,7 +153,9 @@ class Header:
         impossible = (
             form not in FORM_NAMES
             or dtype_code not in DTYPES
-            or predictor or coding or spare or spare2
+            or predictor > 2 or coding > ENTROPY or spare or spare2
+            or ((predictor or coding) and form != CODED)
+            or (predictor and predictor >= ndim)
             or not contributors
             or count != math.prod(shape)
             # NumPy wants this of every array, also of empty ones.
@@ -149,5 +168,6 @@ class Header:
         if nbytes != total:
             raise StreamError(f"stream of {nbytes} bytes, got {total}: truncated or too long")
         return cls(
-            form, DTYPES[dtype_code], shape, error_bound, step, contributors, nbytes, checksum
-        )
+            form, DTYPES[dtype_code], shape, error_bound, step, contributors, nbytes, checksum,
+            predictor + 1, coding,
+        )  # fmt: skip

@@ -12,7 +12,16 @@ from zccl.config import overrides
 from zccl.errorbound import BUDGETS
 
 PROGRESS = ("thread", "call")
+PREDICTORS = ("auto", "1d", "2d", "3d")
+CODINGS = ("fixed", "entropy")
 TRANSPORTS = ("auto", "mpi-staged", "mpi-device", "nccl")
+_WORDS = {
+    "error_budget": BUDGETS,
+    "predictor": PREDICTORS,
+    "coding": CODINGS,
+    "transport": TRANSPORTS,
+    "progress": PROGRESS,
+}
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,14 @@ class Options:
     segment_nbytes : int or None
         Uncompressed bytes of one message, 4 KiB to 512 MiB at most; None: 4 MiB, and 32 MiB where
         arrays are on GPUs. Segments let one be coded while another travels.
+    predictor : str
+        Along which axes neighbours predict each other: "1d", the values as a row; "2d", "3d", in
+        tiles of 32 x 32 or 8 x 8 x 16 values along the last two or three axes, where the array has
+        them and its edges leave tiles half full at worst, else "1d"; "auto", what suits a sample of
+        the values best. Arrays that are cut into shares of ranks are rows.
+    coding : str
+        "fixed": differences in as many bits as the widest of 16 needs; fast. "entropy": an entropy
+        coder on top, where that is shorter; denser and slower.
     transport : str
         What carries arrays on GPUs. "mpi-staged": MPI, from pinned memory of the host.
         "mpi-device": MPI from the GPU's memory, which a CUDA-aware MPI can do. "nccl": NCCL.
@@ -64,17 +81,20 @@ class Options:
     reproducible: bool = False
     replace_root: bool = False
     segment_nbytes: int | None = None
+    predictor: str = "1d"
+    coding: str = "fixed"
     transport: str = "auto"
     progress: str = "thread"
     link_gbits: float | None = None
 
     def __post_init__(self) -> None:
         """Check every field."""
-        if self.error_budget not in BUDGETS:
-            raise ValueError(
-                f"Options.error_budget: got {self.error_budget!r}, wanted one of"
-                f" {', '.join(map(repr, BUDGETS))}"
-            )
+        for name, words in _WORDS.items():
+            if getattr(self, name) not in words:
+                raise ValueError(
+                    f"Options.{name}: got {getattr(self, name)!r}, wanted one of"
+                    f" {', '.join(map(repr, words))}"
+                )
         fill = self.fill_value
         if fill is not None and not (isinstance(fill, int | float) and math.isfinite(fill)):
             raise ValueError(
@@ -88,16 +108,6 @@ class Options:
                 raise ValueError(
                     f"Options.{name}: got {getattr(self, name)!r}, wanted True or False"
                 )
-        if self.transport not in TRANSPORTS:
-            raise ValueError(
-                f"Options.transport: got {self.transport!r}, wanted one of"
-                f" {', '.join(map(repr, TRANSPORTS))}"
-            )
-        if self.progress not in PROGRESS:
-            raise ValueError(
-                f"Options.progress: got {self.progress!r}, wanted one of"
-                f" {', '.join(map(repr, PROGRESS))}"
-            )
         link = self.link_gbits
         if link is not None and not (isinstance(link, int | float) and 0 < link < math.inf):
             raise ValueError(f"Options.link_gbits: got {link!r}, wanted a number above 0 or None")
@@ -121,6 +131,8 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "reproducible": _switch,
     "replace_root": _switch,
     "segment_nbytes": int,
+    "predictor": str,
+    "coding": str,
     "transport": str,
     "progress": str,
     "link_gbits": float,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from zccl.formats import TILE
+from zccl.formats import NWORDS_BITS, OFFSET_BITS, TILE
 from zccl.kernels.cpu._compile import helper, kernel
 
 K32 = np.uint32(0x9E3779B1)
@@ -26,4 +26,17 @@ def words_checksum(words, kind):
     total = np.uint64(0)
     for first in range(0, words.size, TILE):
         total += tile_checksum(words, first, min(TILE, words.size - first), kind, first // TILE)
+    return total
+
+
+@kernel
+def records_checksum(table, words):
+    """Checksum of all records of a body whose lengths are right."""
+    total = np.uint64(0)
+    for tile in range(table.size):
+        entry = table[tile]
+        first = np.int64(entry & np.uint64(2**OFFSET_BITS - 1))
+        nwords = np.int64((entry >> np.uint64(OFFSET_BITS)) & np.uint64(2**NWORDS_BITS - 1))
+        kind = np.int64(entry >> np.uint64(OFFSET_BITS + NWORDS_BITS))
+        total += tile_checksum(words, first, nwords, kind, tile)
     return total

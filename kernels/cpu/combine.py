@@ -21,6 +21,7 @@ from zccl.kernels.cpu.record import (
     split_entry,
     table_entry,
 )
+from zccl.kernels.cpu.tilings import gather_tile
 
 GOOD, DAMAGED, OVERFLOW = 0, 1, 2
 
@@ -34,7 +35,7 @@ def record_checksum(words, entry, tile):
 
 @kernel
 def combine_tiles(
-    op, n, step, keep_small, first_tile,
+    op, n, axes, step, keep_small, first_tile,
     table_a, words_a, nwords_a,
     table_b, words_b, nwords_b,
     table, words, probe,
@@ -44,6 +45,7 @@ def combine_tiles(
     Parameters
     ----------
     op : 0 sum, 1 maximum, 2 minimum
+    axes : of the tiles
     keep_small : whether at most `ranks` of the sources are being added up, so that SMALL stays true
         in a sum
     first_tile : number of the first tile in its row, for the checksums
@@ -78,8 +80,9 @@ def combine_tiles(
         found_a += record_checksum(words_a, table_a[tile], first_tile + tile)
         found_b += record_checksum(words_b, table_b[tile], first_tile + tile)
         nwords, kind = combine_records(
-            op, a, op_a, b, op_b, s, m, value_words, step, keep_small, out[:m], one, words, used
-        )
+            op, a, op_a, b, op_b, s, m, value_words, axes, step, keep_small, out[:m], one, words,
+            used,
+        )  # fmt: skip
         if nwords == 0:
             status = OVERFLOW  # the other tiles still count for the checksums
         table[tile] = table_entry(used, nwords, kind)
@@ -90,7 +93,7 @@ def combine_tiles(
 
 @kernel
 def combine_with_values(
-    op, values, step, ranks, rank, fill, first_tile,
+    op, values, tiling, origin, step, ranks, rank, fill, first_tile,
     table_b, words_b, nwords_b,
     table, words,
 ):  # fmt: skip
@@ -101,7 +104,7 @@ def combine_with_values(
     Parameters
     ----------
     op : 0 sum, 1 maximum, 2 minimum
-    values, step, ranks, rank, fill, first_tile : as for `compress_tiles`
+    values, tiling, origin, step, ranks, rank, fill, first_tile : as for `compress_tiles`
     table_b, words_b, nwords_b : operand as `compress_tiles` or these kernels wrote it
     table, words : result, written; `words` has room for each tile's allowance and `OVERRUN` bytes
         more
@@ -115,8 +118,10 @@ def combine_with_values(
     all_bits = values.view(np.uint32)
     largest_value = np.float64(np.finfo(values.dtype).max)
     fill = np.float64(values.dtype.type(fill))
-    p = make_quantiser(value_words, largest_value, step, 0.0, False, ranks, fill)
+    p = make_quantiser(value_words, tiling[0], largest_value, step, 0.0, False, ranks, fill)
     named_fill = fill == fill
+    gathered = np.empty(TILE, values.dtype)
+    gathered_bits = gathered.view(np.uint32)
     op_a = make_operand()
     op_b = make_operand()
     s = make_scratch()
@@ -130,7 +135,13 @@ def combine_with_values(
     status = GOOD
     way = WINDOWS
     for tile in range(table.size):
-        x = values[TILE * tile : TILE * (tile + 1)]
+        if tiling[0] == 1:
+            x = values[TILE * tile : TILE * (tile + 1)]
+            bits = all_bits[TILE * tile * value_words : (TILE * tile + x.size) * value_words]
+        else:
+            gather_tile(values, tiling, origin + tile, gathered)
+            x = gathered
+            bits = gathered_bits
         m = x.size
         b = open_record(table_b[tile], words_b, nwords_b, m, value_words, op_b.widths, op_b.spare)
         if b.nwords < 0:
@@ -146,20 +157,22 @@ def combine_with_values(
             way = EXACT
         nwords = TOO_LONG
         if way != EXACT and op == SUM and not b.kind & RAW:
-            nwords, kind = sum_local(base, b, op_b, s, m, value_words, words, used)
+            nwords, kind = sum_local(base, b, op_b, s, m, value_words, tiling[0], words, used)
         if nwords == TOO_LONG:
             if way == EXACT:
                 base, escaped, largest = quantise_exactly(x, p, s)
                 small = value_words == 1 and max(largest, abs(base)) <= p.small_code
                 way = EXACT if escaped else WINDOWS
-            bits = all_bits[TILE * tile * value_words : (TILE * tile + m) * value_words]
-            nwords, kind = encode(bits, value_words, base, escaped, small, rank, s, own, 0)
+            nwords, kind = encode(
+                bits, value_words, tiling[0], base, escaped, small, rank, s, own, 0
+            )
             raw_values += m if kind & RAW else escaped
             entry = table_entry(0, nwords, kind)
             a = open_record(entry, own, nwords, m, value_words, op_a.widths, op_a.spare)
             nwords, kind = combine_records(
-                op, a, op_a, b, op_b, s, m, value_words, step, True, out[:m], one, words, used
-            )
+                op, a, op_a, b, op_b, s, m, value_words, tiling[0], step, True, out[:m], one, words,
+                used,
+            )  # fmt: skip
         if nwords == 0:
             status = OVERFLOW
         table[tile] = table_entry(used, nwords, kind)

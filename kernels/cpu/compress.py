@@ -4,7 +4,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from zccl.formats import BLOCK, BLOCKS, ESCAPES, MAX_DISTANCE, RAW, TILE
+from zccl.formats import BLOCK, BLOCKS, ESCAPES, RAW, TILE, max_distance
 from zccl.kernels.cpu._compile import helper, kernel
 from zccl.kernels.cpu.checksum import tile_checksum
 from zccl.kernels.cpu.escapes import count_entries, put_entries
@@ -18,6 +18,9 @@ from zccl.kernels.cpu.record import (
     table_entry,
 )
 from zccl.kernels.cpu.stages import difference_16
+from zccl.kernels.cpu.tilings import block_of_chain, difference_rows, gather_tile, make_rows
+
+MAX_DISTANCES = (0, max_distance(1), max_distance(2), max_distance(3))
 
 # Adding and subtracting it rounds a float64 below 2^51 to the nearest integer, ties to even; unlike
 # rint it vectorises. The low bits of such a sum are the integer, so codes need no conversion.
@@ -35,8 +38,8 @@ Quantiser = namedtuple(
 )
 PROVEN_CODE = 2**13
 # Arrays of one tile: low halves of the chain behind that of the base, which values are good (1 or
-# 0), the places of those that are not, differences, widths.
-Scratch = namedtuple("Scratch", "low flags places differences widths")
+# 0), the places of those that are not, rows of an n-D tile, differences, widths.
+Scratch = namedtuple("Scratch", "low flags places rows differences widths")
 
 # Ways to quantise a tile, from quick to slow; each is tried first in the way that did for the last.
 WINDOWS, TESTED, EXACT = 0, 1, 2
@@ -52,10 +55,10 @@ def power_of_two_below(n):
 
 
 @helper
-def make_quantiser(value_words, largest, step, error_bound, movement, ranks, fill):
+def make_quantiser(value_words, axes, largest, step, error_bound, movement, ranks, fill):
     """Gather what the quantiser needs; `largest` is the largest finite value of the type."""
     max_code = 2.0**24 if value_words == 1 else 2.0**40 - 1
-    limit = MAX_DISTANCE // ranks
+    limit = MAX_DISTANCES[axes] // ranks
     small_code = 2**24 // ranks
     ordinary = step <= 2 * error_bound * (1 - 2.0**-10)  # else an aligned one, without margin
     window = min(small_code, np.int64(min(largest / step, 2.0**24)))  # its codes decode finite
@@ -198,7 +201,7 @@ def chain(m, base, s):
 
 
 @helper
-def encode(bits, value_words, base, escaped, small, rank, s, words, at):
+def encode(bits, value_words, axes, base, escaped, small, rank, s, words, at):
     """Write the record of one tile from its chain; returns (words, kind).
 
     `bits` are the words of its m values.
@@ -210,10 +213,11 @@ def encode(bits, value_words, base, escaped, small, rank, s, words, at):
             return put_raw(words, at, bits, value_words)
         entries = count_entries(s.places, escaped, bits, value_words)
     s.low[0] = np.int32(base)
-    source = address(s.low) + 4
+    difference_rows(axes, s.low, s.rows)
     target = address(s.differences)
     for k in range(BLOCKS):
-        s.widths[k] = difference_16(source + 4 * BLOCK * k, target + 4 * BLOCK * k)
+        source = block_of_chain(axes, s.low, s.rows, k)
+        s.widths[k] = difference_16(source, target + 4 * BLOCK * k)
     if entries and coded_nwords(base, s.widths, entries, value_words) > allowance(m, value_words):
         return put_raw(words, at, bits, value_words)
     place = address(words) + 4 * at
@@ -232,6 +236,7 @@ def make_scratch():
         np.zeros(TILE + 1, np.int32),
         np.empty(TILE, np.int32),
         np.empty(TILE, np.int32),
+        make_rows(),
         np.empty(TILE, np.int32),
         np.empty(BLOCKS, np.uint8),
     )
@@ -239,13 +244,15 @@ def make_scratch():
 
 @kernel
 def compress_tiles(
-    values, step, error_bound, movement, ranks, rank, fill, first_tile, table, words
+    values, tiling, origin, step, error_bound, movement, ranks, rank, fill, first_tile, table, words
 ):
-    """Compress a row of values.
+    """Compress a run of tiles.
 
     Parameters
     ----------
-    values : float32 or float64 array of n values
+    values : float32 or float64 array: the n values of a row, or all values of an array of more axes
+    tiling : (axes, Z, Y, X)
+    origin : number of the first tile in the array; 0 for a row
     step : grid step, float64
     error_bound : bound of each decoded value; only used when `movement`
     movement : whether the bound is promised for decoded values; False in reductions, whose sum is
@@ -265,17 +272,26 @@ def compress_tiles(
     all_bits = values.view(np.uint32)
     largest_value = np.float64(np.finfo(values.dtype).max)
     fill = np.float64(values.dtype.type(fill))
-    p = make_quantiser(value_words, largest_value, step, error_bound, movement, ranks, fill)
+    p = make_quantiser(
+        value_words, tiling[0], largest_value, step, error_bound, movement, ranks, fill
+    )
     named_fill = fill == fill
     s = make_scratch()
+    gathered = np.empty(TILE, values.dtype)
+    gathered_bits = gathered.view(np.uint32)
     used = 0
     checksum = np.uint64(0)
     raw_values = 0
     way = WINDOWS
     for tile in range(table.size):
-        x = values[TILE * tile : TILE * (tile + 1)]
+        if tiling[0] == 1:
+            x = values[TILE * tile : TILE * (tile + 1)]
+            bits = all_bits[TILE * tile * value_words : (TILE * tile + x.size) * value_words]
+        else:
+            gather_tile(values, tiling, origin + tile, gathered)
+            x = gathered
+            bits = gathered_bits
         m = x.size
-        bits = all_bits[TILE * tile * value_words : (TILE * tile + m) * value_words]
         base = np.int64(0)
         small = value_words == 1
         escaped = 0
@@ -289,7 +305,9 @@ def compress_tiles(
             way = EXACT if escaped else WINDOWS
         elif abs(base) < PROVEN_CODE:
             way = WINDOWS
-        nwords, kind = encode(bits, value_words, base, escaped, small, rank, s, words, used)
+        nwords, kind = encode(
+            bits, value_words, tiling[0], base, escaped, small, rank, s, words, used
+        )
         table[tile] = table_entry(used, nwords, kind)
         checksum += tile_checksum(words, used, nwords, kind, first_tile + tile)
         raw_values += m if kind & RAW else escaped

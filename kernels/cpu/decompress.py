@@ -25,6 +25,12 @@ from zccl.kernels.cpu.stages import (
     unpack_scan_f8,
     unpack_scan_small,
 )
+from zccl.kernels.cpu.tilings import (
+    distances_fit,
+    read_distances,
+    scale_distances,
+    scatter_tile,
+)
 
 GOOD, DAMAGED = 0, 1
 
@@ -74,7 +80,19 @@ def decode_tile(record, widths, differences, step, y):
 
 
 @helper
-def decode_sums(record, m, value_words, widths, differences, codes, step, one, raw, sums):
+def decode_axes_tile(record, axes, widths, differences, zeros, codes, step, y):
+    """Decode a coded tile of more than one axis, escapes left aside."""
+    if distances_fit(widths):
+        read_distances(axes, record.blocks, widths, zeros, differences)
+        scale_distances(differences, record.base, (record.kind & SMALL) != 0, step, y)
+    else:
+        read_codes(record, axes, widths, differences, codes)
+        for j in range(TILE):
+            y[j] = y.dtype.type(np.float64(codes[j]) * step)
+
+
+@helper
+def decode_sums(record, m, value_words, axes, widths, differences, codes, step, one, raw, sums):
     """Values of an opened record as float64, not yet divided or rounded.
 
     `raw` is scratch of m values of the value type.
@@ -84,7 +102,7 @@ def decode_sums(record, m, value_words, widths, differences, codes, step, one, r
         for j in range(m):
             sums[j] = np.float64(raw[j])
         return
-    read_codes(record, widths, differences, codes)
+    read_codes(record, axes, widths, differences, codes)
     for j in range(m):
         sums[j] = np.float64(codes[j]) * step
     apply_entries(record.escapes, record.entries, value_words, one, codes, step, sums)
@@ -131,8 +149,8 @@ def finish_values(sums, divisor, reduced, y):
 
 
 @kernel
-def decompress_tiles(table, words, nwords, step, divisor, reduced, first_tile, out):
-    """Decompress a row of values, checking every length and the checksum.
+def decompress_tiles(table, words, nwords, step, divisor, reduced, first_tile, out, tiling, origin):
+    """Decompress a run of tiles, checking every length and the checksum.
 
     Parameters
     ----------
@@ -142,7 +160,10 @@ def decompress_tiles(table, words, nwords, step, divisor, reduced, first_tile, o
     divisor : the results are divided by it before they are rounded (averages); 1.0 otherwise
     reduced : whether this is the result of a reduction: NaN becomes the quiet NaN without payload
     first_tile : number of the first tile in its row, for the checksum
-    out : float32 or float64 array of n values, written
+    out : float32 or float64 array, written: the n values of a row, or all values of an array of
+        more axes
+    tiling : (axes, Z, Y, X)
+    origin : number of the first tile in the array; 0 for a row
 
     Returns
     -------
@@ -158,11 +179,18 @@ def decompress_tiles(table, words, nwords, step, divisor, reduced, first_tile, o
     differences = np.empty(TILE, np.int32)
     widths = np.empty(BLOCKS, np.uint8)
     spare = np.empty(MAX_RECORD_NWORDS + OVERRUN, np.uint32)
+    zeros = np.zeros(BLOCK, np.int32)
+    gathered = np.empty(TILE, out.dtype)
+    gathered_bits = gathered.view(np.uint32)
     found = np.uint64(0)
     for tile in range(table.size):
-        y = out[TILE * tile : TILE * (tile + 1)]
+        if tiling[0] == 1:
+            y = out[TILE * tile : TILE * (tile + 1)]
+            bits = all_bits[TILE * tile * value_words : (TILE * tile + y.size) * value_words]
+        else:
+            y = gathered
+            bits = gathered_bits
         m = y.size
-        bits = all_bits[TILE * tile * value_words : (TILE * tile + m) * value_words]
         record = open_record(table[tile], words, nwords, m, value_words, widths, spare)
         if record.nwords < 0:
             return DAMAGED, found
@@ -171,16 +199,22 @@ def decompress_tiles(table, words, nwords, step, divisor, reduced, first_tile, o
         if record.kind & RAW and not reduced:
             copy_raw(record, value_words, bits)
         elif m == TILE and not record.kind & RAW and divisor == 1.0:
-            decode_tile(record, widths, differences, step, y)
+            if tiling[0] == 1 or record.kind & ZERO:
+                decode_tile(record, widths, differences, step, y)
+            else:
+                decode_axes_tile(record, tiling[0], widths, differences, zeros, codes, step, y)
             if record.entries:
-                read_codes(record, widths, differences, codes)
+                read_codes(record, tiling[0], widths, differences, codes)
                 apply_entries(record.escapes, record.entries, value_words, one, codes, step, sums)
                 put_escaped(record, value_words, sums, reduced, y)
         else:
             decode_sums(
-                record, m, value_words, widths, differences, codes, step, one, raw[:m], sums
-            )
+                record, m, value_words, tiling[0], widths, differences, codes, step, one, raw[:m],
+                sums,
+            )  # fmt: skip
             finish_values(sums, divisor, reduced, y)
             if not reduced:
                 restore_bits(record, value_words, bits)
+        if tiling[0] != 1:
+            scatter_tile(y, tiling, origin + tile, out)
     return GOOD, found

@@ -4,9 +4,9 @@ from collections import namedtuple
 
 import numpy as np
 
-from zccl.formats import BLOCK, BLOCKS, ESCAPES, MAX_DISTANCE, MAX_SUM, RAW, SMALL, TILE
+from zccl.formats import BLOCK, BLOCKS, ESCAPES, MAX_SUM, RAW, SMALL, TILE
 from zccl.kernels.cpu._compile import helper
-from zccl.kernels.cpu.compress import chain, encode
+from zccl.kernels.cpu.compress import MAX_DISTANCES, chain, encode
 from zccl.kernels.cpu.decompress import decode_sums
 from zccl.kernels.cpu.escapes import apply_entries, entry_run, merge_entries
 from zccl.kernels.cpu.memory import address
@@ -29,6 +29,7 @@ from zccl.kernels.cpu.stages import (
     unpack_add_16,
     unpack_block,
 )
+from zccl.kernels.cpu.tilings import block_of_chain, difference_rows
 
 SUM, MAX, MIN = 0, 1, 2
 TOO_LONG = -2  # words of a coded sum that outgrows its allowance
@@ -116,19 +117,20 @@ def sum_coded(a, op_a, b, op_b, s, keep_small, m, value_words, words, at):
 
 
 @helper
-def sum_local(base_a, b, op_b, s, m, value_words, words, at):
+def sum_local(base_a, b, op_b, s, m, value_words, axes, words, at):
     """Sum of the chain in `s.low`, all of it good, and a coded record; as `sum_coded`."""
     base = base_a + b.base
     if not (in_range(b.base) and in_range(base)):
         return 0, 0
     s.low[0] = np.int32(base_a)
-    codes = address(s.low) + 4
+    difference_rows(axes, s.low, s.rows)
     at_b = b.blocks
     target = address(s.differences)
     scratch = address(op_b.differences)
     largest = np.int64(0)
     for k in range(BLOCKS):
         wide = np.int64(op_b.widths[k])
+        codes = block_of_chain(axes, s.low, s.rows, k)
         if wide <= NARROW:
             width = difference_add_16(codes, at_b, wide, target)
         else:
@@ -137,7 +139,6 @@ def sum_local(base_a, b, op_b, s, m, value_words, words, at):
             width = add_16(target, scratch, target)
         s.widths[k] = width
         largest = max(largest, width)
-        codes += 4 * BLOCK
         at_b += 2 * wide
         target += 4 * BLOCK
     if largest > 31:
@@ -167,13 +168,13 @@ def wins(op, a, b):
 
 
 @helper
-def open_extremes(record, operand, m, value_words, step, one):
+def open_extremes(record, operand, m, value_words, axes, step, one):
     """Values of a coded record as float64 and which of them are codes.
 
     Returns False when a code outgrows the format. What escaped may be a sum already; it is rounded
     as it will be at the end.
     """
-    read_codes(record, operand.widths, operand.differences, operand.codes)
+    read_codes(record, axes, operand.widths, operand.differences, operand.codes)
     for j in range(m):
         if not in_range(operand.codes[j]):
             return False
@@ -213,7 +214,7 @@ def select_extremes(op, a, b, out):
 
 
 @helper
-def encode_extremes(codes, coded, bits, value_words, s, words, at):
+def encode_extremes(codes, coded, bits, value_words, axes, s, words, at):
     """Code the winners that are codes and near the first one; returns (words, kind)."""
     m = bits.size // value_words
     base = np.int64(0)
@@ -223,14 +224,14 @@ def encode_extremes(codes, coded, bits, value_words, s, words, at):
             break
     largest = abs(base)
     for j in range(m):
-        near = coded[j] and abs(codes[j] - base) <= MAX_DISTANCE
+        near = coded[j] and abs(codes[j] - base) <= MAX_DISTANCES[axes]
         s.flags[j] = np.int32(near)
         s.low[j + 1] = np.int32(codes[j])
         if near:
             largest = max(largest, abs(codes[j]))
     escaped = chain(m, base, s)
     small = value_words == 1 and largest <= 2**24
-    return encode(bits, value_words, base, escaped, small, 0, s, words, at)
+    return encode(bits, value_words, axes, base, escaped, small, 0, s, words, at)
 
 
 @helper
@@ -249,7 +250,9 @@ def combine_numbers(op, a, b, out):
 
 
 @helper
-def combine_records(op, a, op_a, b, op_b, s, m, value_words, step, keep_small, out, one, words, at):
+def combine_records(
+    op, a, op_a, b, op_b, s, m, value_words, axes, step, keep_small, out, one, words, at
+):  # fmt: skip
     """Reduce two opened records into one; returns (words, kind).
 
     The words are 0 when codes outgrow the format. `out` is scratch of m values.
@@ -261,19 +264,21 @@ def combine_records(op, a, op_a, b, op_b, s, m, value_words, step, keep_small, o
     if op == SUM and not raw:
         nwords, kind = sum_coded(a, op_a, b, op_b, s, keep_small, m, value_words, words, at)
     elif not raw:
-        if not open_extremes(a, op_a, m, value_words, step, one):
+        if not open_extremes(a, op_a, m, value_words, axes, step, one):
             return 0, 0
-        if not open_extremes(b, op_b, m, value_words, step, one):
+        if not open_extremes(b, op_b, m, value_words, axes, step, one):
             return 0, 0
         select_extremes(op, op_a, op_b, out)
-        nwords, kind = encode_extremes(op_a.codes, op_a.coded, bits, value_words, s, words, at)
+        nwords, kind = encode_extremes(
+            op_a.codes, op_a.coded, bits, value_words, axes, s, words, at
+        )
     if nwords == TOO_LONG:
         decode_sums(
-            a, m, value_words, op_a.widths, op_a.differences, op_a.codes, step, one, out,
+            a, m, value_words, axes, op_a.widths, op_a.differences, op_a.codes, step, one, out,
             op_a.values,
         )  # fmt: skip
         decode_sums(
-            b, m, value_words, op_b.widths, op_b.differences, op_b.codes, step, one, out,
+            b, m, value_words, axes, op_b.widths, op_b.differences, op_b.codes, step, one, out,
             op_b.values,
         )  # fmt: skip
         combine_numbers(op, op_a.values, op_b.values, out)

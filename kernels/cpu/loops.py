@@ -100,6 +100,47 @@ def difference_add_16(codes, source, width, differences):
 
 
 @helper
+def copy_16(source, target):
+    """Copy 16 numbers of 32 bits."""
+    for j in range(BLOCK):
+        store_32(target + 4 * j, load_32(source + 4 * j))
+
+
+@helper
+def subtract_16(x, y, target):
+    """Store 16 numbers minus 16 others."""
+    for j in range(BLOCK):
+        store_32(target + 4 * j, np.int32(load_32(x + 4 * j) - load_32(y + 4 * j)))
+
+
+@helper
+def sum_16(x, y, target):
+    """Store 16 numbers plus 16 others."""
+    for j in range(BLOCK):
+        store_32(target + 4 * j, np.int32(load_32(x + 4 * j) + load_32(y + 4 * j)))
+
+
+@helper
+def integrate_16(differences, before, above, target):
+    """Store the running sums of 16 differences after `before`, plus 16 numbers."""
+    total = np.int32(before)
+    for j in range(BLOCK):
+        total = np.int32(total + load_32(differences + 4 * j))
+        store_32(target + 4 * j, np.int32(total + load_32(above + 4 * j)))
+    return total
+
+
+@helper
+def unpack_integrate_16(source, width, before, above, target):
+    """Unpack a block, then `integrate_16`."""
+    total = np.int32(before)
+    for j in range(BLOCK):
+        total = np.int32(total + _field(source, width, j))
+        store_32(target + 4 * j, np.int32(total + load_32(above + 4 * j)))
+    return total
+
+
+@helper
 def scan_small(differences, before, step, target):
     """Integrate 16 differences from the code before them, scale in float32; returns their sum."""
     code = np.int32(before)
@@ -108,6 +149,31 @@ def scan_small(differences, before, step, target):
         code = np.int32(code + load_32(differences + 4 * j))
         store_32(target + 4 * j, float_bits_32(np.float32(code) * scale))
     return np.int64(code) - before
+
+
+@helper
+def scale_small(distances, before, step, target):
+    """Scale 16 distances from a code in float32."""
+    scale = np.float32(step)
+    for j in range(BLOCK):
+        code = np.int32(np.int32(before) + load_32(distances + 4 * j))
+        store_32(target + 4 * j, float_bits_32(np.float32(code) * scale))
+
+
+@helper
+def scale_f4(distances, before, step, target):
+    """Scale 16 distances from a code in float64 and round to float32."""
+    for j in range(BLOCK):
+        code = before + np.int64(load_32(distances + 4 * j))
+        store_32(target + 4 * j, float_bits_32(np.float32(np.float64(code) * step)))
+
+
+@helper
+def scale_f8(distances, before, step, target):
+    """Scale 16 distances from a code in float64."""
+    for j in range(BLOCK):
+        code = before + np.int64(load_32(distances + 4 * j))
+        store_64(target + 8 * j, np.uint64(float_bits(np.float64(code) * step)))
 
 
 @helper

@@ -28,6 +28,7 @@ from zccl.formats import (
 from zccl.kernels.cpu._compile import helper
 from zccl.kernels.cpu.memory import address, load_32, load_64, store_32, store_64
 from zccl.kernels.cpu.stages import OVERRUN, pack_block, unpack_block
+from zccl.kernels.cpu.tilings import sum_along_axes
 from zccl.kernels.cpu.widths import pack_widths, unpack_widths
 
 MAX_RECORD_NWORDS = 2**NWORDS_BITS
@@ -229,15 +230,22 @@ def open_record(entry, words, total_words, m, value_words, widths, spare):
 
 
 @helper
-def read_codes(record, widths, differences, codes):
-    """Codes of an opened coded record."""
+def read_differences(record, widths, differences):
+    """Unpack the differences of an opened coded record."""
     source = record.blocks
     target = address(differences)
     for k in range(BLOCKS):
         width = np.int64(widths[k])
         unpack_block(source, width, target + 4 * BLOCK * k)
         source += 2 * width
-    code = record.base
+
+
+@helper
+def read_codes(record, axes, widths, differences, codes):
+    """Codes of an opened coded record."""
+    read_differences(record, widths, differences)
     for j in range(TILE):
-        code += np.int64(differences[j])
-        codes[j] = code
+        codes[j] = np.int64(differences[j])
+    sum_along_axes(axes, codes)
+    for j in range(TILE):
+        codes[j] += record.base

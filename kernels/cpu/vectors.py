@@ -100,17 +100,23 @@ def _scan_8(b, v):
 
 
 def _scan_scale(b, halves, kind, before, step, target):
-    """Store the codes after `before`, times the step; return the sum of the 16 differences.
+    """Store the codes after `before`, times the step; return the sum of the 16 differences."""
+    low, high = _scan_8(b, halves[0]), _scan_8(b, halves[1])
+    high = b.add(high, _shuffle(b, low, low, [7] * 8))
+    _scale(b, (low, high), kind, before, step, target)
+    return b.sext(b.extract_element(high, ir.Constant(I32, 7)), I64)
+
+
+def _scale(b, halves, kind, before, step, target):
+    """Store 16 codes, counted from `before`, times the step.
 
     kind: "small" (float32 arithmetic, exact for codes up to 2^24), "f4", "f8" (float64 arithmetic).
     """
-    low, high = _scan_8(b, halves[0]), _scan_8(b, halves[1])
-    high = b.add(high, _shuffle(b, low, low, [7] * 8))
     if kind == "small":
         start, scale = splat(b, b.trunc(before, I32), 8), splat(b, b.fptrunc(step, F32), 8)
     else:
         start, scale = splat(b, b.sitofp(before, F64), 8), splat(b, step, 8)
-    for k, v in enumerate((low, high)):
+    for k, v in enumerate(halves):
         if kind == "small":
             y = b.fmul(b.sitofp(b.add(v, start), ir.VectorType(F32, 8)), scale)
         else:
@@ -118,11 +124,21 @@ def _scan_scale(b, halves, kind, before, step, target):
             if kind == "f4":
                 y = b.fptrunc(y, ir.VectorType(F32, 8))
         store(b, y, b.add(target, ir.Constant(I64, k * (64 if kind == "f8" else 32))))
-    return b.sext(b.extract_element(high, ir.Constant(I32, 7)), I64)
 
 
 def _load_halves(b, address):
     return [_load(b, address, I32, 8), _load(b, b.add(address, ir.Constant(I64, 32)), I32, 8)]
+
+
+def _integrate(b, halves, before, above, target):
+    """Store running sums after `before`, plus what is above; return the last running sum."""
+    low, high = _scan_8(b, halves[0]), _scan_8(b, halves[1])
+    high = b.add(high, _shuffle(b, low, low, [7] * 8))
+    start = splat(b, before, 8)
+    sums = [b.add(low, start), b.add(high, start)]
+    for k, (v, more) in enumerate(zip(sums, _load_halves(b, above), strict=True)):
+        store(b, b.add(v, more), b.add(target, ir.Constant(I64, 32 * k)))
+    return b.extract_element(sums[1], ir.Constant(I32, 7))
 
 
 # The stages
@@ -211,6 +227,62 @@ def difference_add_16(typing_context, codes, source, width, differences):
     return _int(_int, _int, _int, _int), codegen
 
 
+@intrinsic
+def copy_16(typing_context, source, target):
+    """Copy 16 numbers of 32 bits."""
+
+    def codegen(context, b, sig, a):
+        store(b, _load(b, a[0], I32, 16), a[1])
+        return context.get_dummy_value()
+
+    return _none(_int, _int), codegen
+
+
+@intrinsic
+def subtract_16(typing_context, x, y, target):
+    """Store 16 numbers minus 16 others."""
+
+    def codegen(context, b, sig, a):
+        store(b, b.sub(_load(b, a[0], I32, 16), _load(b, a[1], I32, 16)), a[2])
+        return context.get_dummy_value()
+
+    return _none(_int, _int, _int), codegen
+
+
+@intrinsic
+def sum_16(typing_context, x, y, target):
+    """Store 16 numbers plus 16 others."""
+
+    def codegen(context, b, sig, a):
+        store(b, b.add(_load(b, a[0], I32, 16), _load(b, a[1], I32, 16)), a[2])
+        return context.get_dummy_value()
+
+    return _none(_int, _int, _int), codegen
+
+
+@intrinsic
+def integrate_16(typing_context, differences, before, above, target):
+    """Store the running sums of 16 differences after `before`, plus 16 numbers.
+
+    Returns the last running sum.
+    """
+
+    def codegen(context, b, sig, a):
+        return _integrate(b, _load_halves(b, a[0]), a[1], a[2], a[3])
+
+    return types.int32(_int, types.int32, _int, _int), codegen
+
+
+@intrinsic
+def unpack_integrate_16(typing_context, source, width, before, above, target):
+    """Unpack a block of width at most 15, then `integrate_16`."""
+
+    def codegen(context, b, sig, a):
+        return _integrate(b, _unpack(b, a[0], a[1]), a[2], a[3], a[4])
+
+    return types.int32(_int, _int, types.int32, _int, _int), codegen
+
+
 def _decoders(kind):
     @intrinsic
     def scan(typing_context, differences, before, step, target):
@@ -226,11 +298,20 @@ def _decoders(kind):
 
         return _int(_int, _int, _int, _float, _int), codegen
 
-    return scan, unpack_scan
+    @intrinsic
+    def scale(typing_context, distances, before, step, target):
+        def codegen(context, b, sig, a):
+            _scale(b, _load_halves(b, a[0]), kind, a[1], a[2], a[3])
+            return context.get_dummy_value()
+
+        return _none(_int, _int, _float, _int), codegen
+
+    return scan, unpack_scan, scale
 
 
 # Integrate 16 differences from the code before them and scale; the second form unpacks them first
-# (width at most 15). Both return the sum of the differences.
-scan_small, unpack_scan_small = _decoders("small")
-scan_f4, unpack_scan_f4 = _decoders("f4")
-scan_f8, unpack_scan_f8 = _decoders("f8")
+# (width at most 15). Both return the sum of the differences. The third scales 16 distances from the
+# code before them.
+scan_small, unpack_scan_small, scale_small = _decoders("small")
+scan_f4, unpack_scan_f4, scale_f4 = _decoders("f4")
+scan_f8, unpack_scan_f8, scale_f8 = _decoders("f8")

@@ -15,7 +15,7 @@ from unit.bounds import same_bits
 
 import zccl
 from zccl.codecs.places import Row
-from zccl.codecs.quantised import QuantisedCodec
+from zccl.codecs.quantised import HEAD_NBYTES, QuantisedCodec
 from zccl.codecs.tiles import Grid
 
 TILE, BLOCKS = 1024, 64
@@ -345,7 +345,7 @@ class Wire:
                 assert decoded is not None, "refused by decode, not by combine"
                 self.decode(total)
                 n = self.target.size
-                table = total[8 : 8 + 8 * -(-n // TILE)].view(np.uint64)
+                table = total[HEAD_NBYTES:][: 8 * -(-n // TILE)].view(np.uint64)
                 assert_allowed(table, n, self.target.itemsize // 4)
 
     def decode(self, message):
@@ -355,5 +355,5 @@ class Wire:
 
 def seal_message(table, words):
     """Join table and records to a message with the right checksum."""
-    checksum = np.array([body_checksum(table, words)], np.uint64)
-    return np.concatenate([checksum.view(np.uint8), table.view(np.uint8), words.view(np.uint8)])
+    head = np.array([body_checksum(table, words), 0], np.uint64)  # coding: fixed
+    return np.concatenate([head.view(np.uint8), table.view(np.uint8), words.view(np.uint8)])

@@ -23,6 +23,7 @@ from unit.forgery import Wire
 
 import zccl
 from zccl import pool
+from zccl.codecs.quantised import HEAD_NBYTES
 
 TESTS = Path(__file__).resolve().parents[1]
 SECONDS = 20  # for one case
@@ -171,8 +172,8 @@ class Messages:
         n, value_words = wire.target.size, wire.target.itemsize // 4
         if rng.random() < 0.5:
             message = wire.own.copy()
-            end = 8 + 8 * -(-n // 1024)
-            table, words = message[8:end].view(np.uint64), message[end:].view(np.uint32)
+            end = HEAD_NBYTES + 8 * -(-n // 1024)
+            table, words = message[HEAD_NBYTES:end].view(np.uint64), message[end:].view(np.uint32)
             forgery.forge_words(rng, table, words)
         else:
             table, words = forgery.forge_body(rng, n, value_words)

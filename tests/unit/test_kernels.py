@@ -49,14 +49,19 @@ def as_body(table, words, capacity, nwords, checksum):
     return spec.Body(table, words[:nwords].copy(), int(checksum))
 
 
+def row_of(values):
+    return 1, 1, 1, values.size
+
+
 def compress(values, step, error_bound, *, movement, ranks=1, rank=0, fill=None):
     from zccl.kernels.cpu.compress import compress_tiles
 
     table, words, capacity = room_for(values.size, values.dtype)
     fill = math.nan if fill is None else fill
     nwords, checksum, escaped = compress_tiles(
-        values, step, error_bound, movement, ranks, rank, fill, 0, table, words[:capacity]
-    )
+        values, row_of(values), 0, step, error_bound, movement, ranks, rank, fill, 0, table,
+        words[:capacity],
+    )  # fmt: skip
     return as_body(table, words, capacity, nwords, checksum), int(escaped)
 
 
@@ -65,8 +70,9 @@ def decompress(body, n, dtype, step, *, divisor=1.0, reduced=False):
 
     out = np.empty(n, dtype)
     status, checksum = decompress_tiles(
-        body.table, padded(body.words), body.words.size, step, float(divisor), reduced, 0, out
-    )
+        body.table, padded(body.words), body.words.size, step, float(divisor), reduced, 0,
+        out, row_of(out), 0,
+    )  # fmt: skip
     return out, int(status or checksum != body.checksum)
 
 
@@ -75,7 +81,7 @@ def combine(a, b, op, n, dtype, step, *, keep_small=True):
 
     table, words, capacity = room_for(n, dtype)
     nwords, checksum, status, checksum_a, checksum_b = combine_tiles(
-        OPS.index(op), n, step, keep_small, 0,
+        OPS.index(op), n, 1, step, keep_small, 0,
         a.table, padded(a.words), a.words.size,
         b.table, padded(b.words), b.words.size,
         table, words[:capacity], np.empty(0, dtype),
@@ -455,7 +461,7 @@ def check_reduced(values, result, op, bound):
 def coded_body(base, differences, dtype):
     """Return the body of one coded tile with these differences, the rest of them zero."""
     differences = differences + [0] * (TILE - len(differences))
-    return spec._assemble([spec.Coded(base, differences, [], False)], np.dtype(dtype))
+    return spec._assemble([spec.Coded(base, differences, [], False, 1)], np.dtype(dtype))
 
 
 @pytest.mark.parametrize(

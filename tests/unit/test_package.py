@@ -34,7 +34,7 @@ ROOMS = {
     "transport": "transport",
     "device": "arrays device streams pool",
     "kernels": "kernels",
-    "base": "errors config formats typing ops",
+    "base": "errors config formats tiling typing ops",
 }
 ROOM = {name: room for room, names in ROOMS.items() for name in names.split()}
 

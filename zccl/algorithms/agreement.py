@@ -73,6 +73,8 @@ class Facts(NamedTuple):
         That code messages; rank 0's counts.
     moved : bool
         Whether the GPU is, or may be, another one than in the last call.
+    axes : int
+        Along how many axes tiles are to be cut; 0 where this rank has no say.
     """
 
     value_range: tuple[float, float] = NO_RANGE
@@ -82,6 +84,7 @@ class Facts(NamedTuple):
     settled: bool = False
     cores: int = 1
     moved: bool = False
+    axes: int = 0
 
 
 NO_FACTS = Facts()
@@ -106,6 +109,8 @@ class Agreed(NamedTuple):
         Of rank 0.
     moved : bool
         Whether some rank's GPU is, or may be, another one than in the last call.
+    axes : int
+        Along how many axes tiles are to be cut.
     """
 
     low: float
@@ -117,6 +122,7 @@ class Agreed(NamedTuple):
     settled: bool
     cores: int
     moved: bool
+    axes: int
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -124,7 +130,7 @@ class Agreed(NamedTuple):
         return self.low, self.high
 
 
-NO_KNOWLEDGE = Agreed(*NO_RANGE, -math.inf, False, False, 1.0, False, 1, False)
+NO_KNOWLEDGE = Agreed(*NO_RANGE, -math.inf, False, False, 1.0, False, 1, False, 1)
 
 
 def agree(
@@ -153,13 +159,13 @@ def agree(
     ValueError
         When the arguments differ.
     """
-    (low, high), number, on_device, ratio, settled, cores, moved = facts
+    (low, high), number, on_device, ratio, settled, cores, moved, axes = facts
     record = array(
         "d",
         (
             0.0 if fault is None else float(comm.size - comm.rank), terms.key, -terms.key,
             -low, high, number, on_device is True, on_device is False, -ratio, settled,
-            cores if comm.rank == 0 else 0, moved,
+            cores if comm.rank == 0 else 0, moved, axes,
         ),
     )  # fmt: skip
     yield Waiting(comm.Iallreduce(MPI.IN_PLACE, record, MPI.MAX))
@@ -171,6 +177,7 @@ def agree(
     return Agreed(
         -record[3], record[4], record[5], record[6] > 0, record[7] > 0,
         least if math.isfinite(least) else 1.0, record[9] > 0, int(record[10]), record[11] > 0,
+        max(int(record[12]), 1),
     )  # fmt: skip
 
 

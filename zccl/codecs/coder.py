@@ -7,7 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from zccl.codecs.host_coder import Coded, HostCoder
-from zccl.codecs.tiles import Grid
+from zccl.codecs.tiles import Grid, Values
+from zccl.formats import FIXED
 from zccl.ops import Op
 from zccl.typing import Array, Bytes
 
@@ -25,7 +26,7 @@ class Coder(Protocol):
         """Set the first bytes of a message."""
         ...
 
-    def encode(self, values: Array, grid: Grid, head_nbytes: int) -> tuple[Coded, int]:
+    def encode(self, values: Values, grid: Grid, head_nbytes: int) -> tuple[Coded, int]:
         """Return the message of values, its head unset, and how many values travel raw."""
         ...
 
@@ -33,12 +34,12 @@ class Coder(Protocol):
         """Reduce two messages of n values on one grid."""
         ...
 
-    def add_values(self, values: Array, grid: Grid, b: Coded, op: Op) -> tuple[Coded, int]:
+    def add_values(self, values: Values, grid: Grid, b: Coded, op: Op) -> tuple[Coded, int]:
         """Reduce values and a message."""
         ...
 
     def decode(
-        self, coded: Coded, step: float, out: Array, divisor: float = 1.0, reduced: bool = False
+        self, coded: Coded, step: float, out: Values, divisor: float = 1.0, reduced: bool = False
     ) -> None:
         """Put the values of a message into `out`; damage may be raised by `finish` only."""
         ...
@@ -64,7 +65,14 @@ class Coder(Protocol):
         ...
 
 
-def make_coder(dtype: np.dtype, threads: int, device: bool, direct: bool) -> Coder:
+def make_coder(
+    dtype: np.dtype,
+    threads: int,
+    device: bool,
+    direct: bool,
+    coding: int = FIXED,
+    axes: int = 1,
+) -> Coder:
     """Return a coder.
 
     Parameters
@@ -77,9 +85,33 @@ def make_coder(dtype: np.dtype, threads: int, device: bool, direct: bool) -> Cod
         Whether arrays are on CuPy's current device.
     direct : bool
         Whether messages are there, too.
+    coding : int
+        Of messages: `formats.FIXED` or `ENTROPY`.
+    axes : int
+        Along how many axes tiles are cut.
+
+    Raises
+    ------
+    NotImplementedError
+        Where arrays on GPUs are to be coded in a way that only the host can.
     """
     if not device:
-        return HostCoder(dtype, threads)
+        return HostCoder(dtype, threads, coding, axes)
+    check_device_coding(coding, axes)
     from zccl.codecs.device_coder import DeviceCoder
 
     return DeviceCoder(dtype, direct)
+
+
+def check_device_coding(coding: int, axes: int) -> None:
+    """Raise NotImplementedError for what the kernels of GPUs cannot do yet."""
+    if coding != FIXED:
+        raise NotImplementedError(
+            "options.coding: 'entropy' works for arrays of the host only; use 'fixed' where any"
+            " rank's array is on a GPU"
+        )
+    if axes != 1:
+        raise NotImplementedError(
+            f"options.predictor: '{axes}d' works for arrays of the host only; use '1d' or 'auto'"
+            " where any rank's array is on a GPU"
+        )

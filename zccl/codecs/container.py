@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from zccl.codecs import packing
 from zccl.codecs.tiles import Body, tile_count
 from zccl.errors import StreamError
-from zccl.formats import CODED, CONSTANT, EXACT, MAX_HEADER_NBYTES, RAW, SAME, Header
+from zccl.formats import (
+    CODED,
+    CONSTANT,
+    ENTROPY,
+    EXACT,
+    MAX_HEADER_NBYTES,
+    RAW,
+    SAME,
+    Header,
+    value_dtype,
+)
 from zccl.kernels.cpu.checksum import words_checksum
 from zccl.typing import Array, Bytes
 
@@ -31,10 +42,13 @@ def _assemble(header: Header, *parts: Array) -> Bytes:
     return stream
 
 
-def write_coded(header: Header, body: Body) -> Bytes:
-    """Join a header and a coded body."""
+def write_coded(header: Header, body: Body, packed: Array | None = None) -> Bytes:
+    """Join a header and a coded body, or what the entropy coder has made of it."""
     header.form, header.checksum = CODED, body.checksum
-    return _assemble(header, body.table, body.words)
+    if packed is None:
+        return _assemble(header, body.table, body.words)
+    header.coding = ENTROPY
+    return _assemble(header, packed)
 
 
 def write_plain(header: Header, elements: Array) -> Bytes:
@@ -61,9 +75,21 @@ def read(stream: Bytes) -> tuple[Header, Bytes]:
     return header, stream[header.header_nbytes :]
 
 
-def coded_body(header: Header, body: Bytes, values: int) -> Body:
-    """Split the body of a coded stream of so many values into table and records."""
+def coded_body(header: Header, body: Bytes, values: int, threads: int = 1) -> Body:
+    """Split the body of a coded stream of so many values into table and records.
+
+    Raises
+    ------
+    StreamError
+        When a length is wrong.
+    """
     tiles = tile_count(values)
+    if header.coding == ENTROPY:
+        dtype = value_dtype(header.dtype)
+        if len(body) % 4 or not header.step or dtype is None:
+            raise StreamError("damaged stream: the body does not fit")
+        found = packing.unpack(body.view(np.uint32), values, dtype, threads)
+        return Body(found.table, found.words, header.checksum)
     if len(body) < 8 * tiles or (len(body) - 8 * tiles) % 4 or not header.step:
         raise StreamError("damaged stream: the table does not fit")
     table = body[: 8 * tiles].view(np.uint64)

@@ -193,7 +193,7 @@ class DeviceCoder:
         return copy
 
     def _body(self, coded: Coded, n: int) -> Body:
-        check_length(coded.message, n, coded.head_nbytes)
+        check_length(coded, n)
         message = self._on_device(coded.message)
         return Body(*_split(message, n, coded.head_nbytes), coded.checksum)
 

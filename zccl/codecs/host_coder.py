@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zccl import pool
-from zccl.codecs import tiles
-from zccl.codecs.tiles import Body, Grid, tile_count
+from zccl.codecs import packing, tiles
+from zccl.codecs.tiles import Body, Grid, Values, tile_count
 from zccl.errors import StreamError
-from zccl.formats import RAW
+from zccl.formats import ENTROPY, FIXED, RAW
 from zccl.kernels.cpu.checksum import words_checksum
 from zccl.ops import Op
 from zccl.typing import Array, Bytes
@@ -27,11 +27,14 @@ class Coded(NamedTuple):
         Length of the head, a multiple of 8.
     checksum : int
         What the body must have.
+    coding : int
+        Of the body: `formats.FIXED` or `ENTROPY`.
     """
 
     message: Any
     head_nbytes: int
     checksum: int
+    coding: int = FIXED
 
 
 def max_nbytes(n: int, dtype: np.dtype, head_nbytes: int) -> int:
@@ -39,10 +42,12 @@ def max_nbytes(n: int, dtype: np.dtype, head_nbytes: int) -> int:
     return head_nbytes + 8 * tile_count(n) + 4 * tiles.room_nwords(n, dtype)
 
 
-def check_length(message: Any, n: int, head_nbytes: int) -> None:
+def check_length(coded: Coded, n: int) -> None:
     """Raise StreamError where a message is too short for the table of n values."""
-    if message.size < head_nbytes + 8 * tile_count(n) or message.size % 4:
-        raise StreamError(f"damaged message of {message.size} bytes")
+    least = 8 * tile_count(n) if coded.coding == FIXED else 4
+    size = coded.message.size
+    if size < coded.head_nbytes + least or size % 4 or coded.coding not in (FIXED, ENTROPY):
+        raise StreamError(f"damaged message of {size} bytes")
 
 
 class HostCoder:
@@ -54,13 +59,19 @@ class HostCoder:
         Of the values, or of the elements where they are carried as they are.
     threads : int
         Cores to work on.
+    coding : int
+        `formats.ENTROPY` to make bodies denser where the entropy coder can.
+    axes : int
+        Along how many axes tiles are cut.
     """
 
     memory = pool.HOST
 
-    def __init__(self, dtype: np.dtype, threads: int = 1):
+    def __init__(self, dtype: np.dtype, threads: int = 1, coding: int = FIXED, axes: int = 1):
         self._dtype = dtype
         self._threads = threads
+        self._coding = coding
+        self._axes = axes
 
     def read_head(self, message: Bytes, nbytes: int) -> bytes:
         """Return the first bytes of a message."""
@@ -72,13 +83,13 @@ class HostCoder:
         """Set the first bytes of a message."""
         message[: len(head)] = np.frombuffer(head, np.uint8)
 
-    def encode(self, values: Array, grid: Grid, head_nbytes: int) -> tuple[Coded, int]:
+    def encode(self, values: Values, grid: Grid, head_nbytes: int) -> tuple[Coded, int]:
         """Return the message of values, its head unset, and how many values travel raw."""
         message = self._room(values.size, head_nbytes)
         body, raw = tiles.encode(
             values, grid, *_split(message, values.size, head_nbytes), self._threads
         )
-        return self._fitted(message, body, head_nbytes), int(raw)
+        return self._fitted(message, body, values.size, head_nbytes), int(raw)
 
     def combine(self, a: Coded, b: Coded, op: Op, n: int, step: float) -> Coded:
         """Reduce two messages of n values on one grid."""
@@ -86,10 +97,11 @@ class HostCoder:
         body = tiles.combine(
             self._body(a, n), self._body(b, n), op, n, self._dtype, step,
             *_split(message, n, a.head_nbytes), keep_small=True, threads=self._threads,
+            axes=self._axes,
         )  # fmt: skip
-        return self._fitted(message, body, a.head_nbytes)
+        return self._fitted(message, body, n, a.head_nbytes)
 
-    def add_values(self, values: Array, grid: Grid, b: Coded, op: Op) -> tuple[Coded, int]:
+    def add_values(self, values: Values, grid: Grid, b: Coded, op: Op) -> tuple[Coded, int]:
         """Reduce values and a message: what `combine(encode(values), b)` would give."""
         n = values.size
         message = self._room(n, b.head_nbytes)
@@ -97,10 +109,10 @@ class HostCoder:
         body, raw = tiles.combine_with_values(
             values, grid, self._body(b, n), op, table, words, self._threads
         )
-        return self._fitted(message, body, b.head_nbytes), int(raw)
+        return self._fitted(message, body, n, b.head_nbytes), int(raw)
 
     def decode(
-        self, coded: Coded, step: float, out: Array, divisor: float = 1.0, reduced: bool = False
+        self, coded: Coded, step: float, out: Values, divisor: float = 1.0, reduced: bool = False
     ) -> None:
         """Put the values of a message into `out`."""
         body = self._body(coded, out.size)
@@ -131,11 +143,19 @@ class HostCoder:
         return pool.HOST.take(max_nbytes(n, self._dtype, head_nbytes))
 
     def _body(self, coded: Coded, n: int) -> Body:
-        check_length(coded.message, n, coded.head_nbytes)
+        check_length(coded, n)
+        if coded.coding == ENTROPY:
+            packed = coded.message[coded.head_nbytes :].view(np.uint32)
+            body = packing.unpack(packed, n, self._dtype, self._threads)
+            return Body(body.table, body.words, coded.checksum)
         return Body(*_split(coded.message, n, coded.head_nbytes), coded.checksum)
 
-    def _fitted(self, message: Bytes, body: Body, head_nbytes: int) -> Coded:
+    def _fitted(self, message: Bytes, body: Body, n: int, head_nbytes: int) -> Coded:
         """Copy a message to its length: the room for the worst case goes back to the pool."""
+        if self._coding == ENTROPY and n:
+            packed = packing.pack(body, n, self._dtype, self._threads)
+            if packed is not None:
+                return Coded(self.store(packed, head_nbytes), head_nbytes, body.checksum, ENTROPY)
         result = pool.HOST.take(head_nbytes + body.nbytes)
         result[head_nbytes:] = message[head_nbytes : result.size]
         return Coded(result, head_nbytes, body.checksum)

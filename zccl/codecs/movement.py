@@ -12,17 +12,19 @@ from zccl.codecs.host_coder import Coded, HostCoder, max_nbytes
 from zccl.codecs.places import Place
 from zccl.codecs.tiles import Grid
 from zccl.errors import StreamError
+from zccl.formats import FIXED
 from zccl.typing import Bytes
 
-HEAD_NBYTES = 16  # checksum and step
+_HEAD = struct.Struct("<QdQ")
+HEAD_NBYTES = _HEAD.size  # checksum, step and coding
 _STEP_FACTOR = 0x9E3779B97F4A7C15  # odd: a damaged step changes the checksum
 
 
 class MovementCodec:
     """Turns parts of a row of values into messages and messages back into values.
 
-    A message is the checksum and the grid step of its source (8 bytes each), the table and the
-    records of docs/format.md; with step 0 the plain values follow instead.
+    A message is the checksum, the grid step of its source and the coding (8 bytes each), and a body
+    of docs/format.md; with step 0 the plain values follow instead.
 
     Parameters
     ----------
@@ -62,26 +64,27 @@ class MovementCodec:
         if step:
             coded, raw = self._coder.encode(values, self._grid, HEAD_NBYTES)
             self.escapes += raw
-            message, checksum = coded.message, coded.checksum
+            message, checksum, coding = coded.message, coded.checksum, coded.coding
         else:
             message = self._coder.store(values, HEAD_NBYTES)
-            checksum = self._coder.plain_checksum(message, HEAD_NBYTES)
-        self._coder.write_head(message, struct.pack("<Qd", _sealed(checksum, step), step))
+            checksum, coding = self._coder.plain_checksum(message, HEAD_NBYTES), FIXED
+        self._coder.write_head(message, _HEAD.pack(_sealed(checksum, step), step, coding))
         self.seconds += time.perf_counter() - start
         return message
 
     def decode(self, message: Bytes, part: slice) -> None:
         """Put the values of a message in their place."""
         start = time.perf_counter()
-        sealed, step = struct.unpack("<Qd", self._coder.read_head(message, HEAD_NBYTES))
+        sealed, step, coding = _HEAD.unpack(self._coder.read_head(message, HEAD_NBYTES))
         checksum = _unsealed(sealed, step)
         if not 0 <= step < float("inf"):
             raise StreamError(f"damaged message: grid step {step}")
         if step:
-            self._coder.decode(Coded(message, HEAD_NBYTES, checksum), step, self._place(part))
+            coded = Coded(message, HEAD_NBYTES, checksum, coding)
+            self._coder.decode(coded, step, self._place(part))
         else:
             nbytes = (part.stop - part.start) * self.itemsize
-            intact = message.size == HEAD_NBYTES + nbytes
+            intact = message.size == HEAD_NBYTES + nbytes and coding == FIXED
             if not intact or self._coder.plain_checksum(message, HEAD_NBYTES) != checksum:
                 raise StreamError(f"damaged message of {message.size} bytes")
             self._place(part)[...] = self._coder.elements(message, HEAD_NBYTES)

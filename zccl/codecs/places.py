@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from zccl.arrays import new_array
+from zccl.codecs.tiles import Values
 from zccl.typing import Array
 
 
 class Place(Protocol):
     """Memory for the results of a collective."""
 
-    def __call__(self, part: slice) -> Array:
+    def __call__(self, part: slice) -> Values:
         """Return the memory for a part of the row."""
         ...
 
@@ -23,11 +24,11 @@ class Place(Protocol):
 class Row:
     """A place for all of a row of values, or for a run of it that starts at `offset`."""
 
-    def __init__(self, target: Array, offset: int = 0):
+    def __init__(self, target: Values, offset: int = 0):
         self._target = target
         self._offset = offset
 
-    def __call__(self, part: slice) -> Array:
+    def __call__(self, part: slice) -> Values:
         """Return a view."""
         return self._target[part.start - self._offset : part.stop - self._offset]
 

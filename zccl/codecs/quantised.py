@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import struct
 import time
 
 from zccl.codecs.coder import Coder
 from zccl.codecs.host_coder import Coded, HostCoder, max_nbytes
 from zccl.codecs.places import Place
-from zccl.codecs.tiles import Grid
+from zccl.codecs.tiles import Grid, Values, axes_of
 from zccl.ops import Op
-from zccl.typing import Array, Bytes
+from zccl.typing import Bytes
 
-HEAD_NBYTES = 8  # checksum
+_HEAD = struct.Struct("<QQ")
+HEAD_NBYTES = 16  # checksum and coding
 
 
 class QuantisedCodec:
     """Turns parts of a row of values into messages, adds messages, and turns them back into values.
 
-    A message is the checksum (8 bytes), the table and the records of docs/format.md; the number of
-    tiles is known to both sides.
+    A message is the checksum and the coding (8 bytes each), and a body of docs/format.md; both
+    sides know the number of tiles.
 
     Parameters
     ----------
-    source : 1-D ndarray, float32 or float64
+    source : 1-D ndarray or Tiles, float32 or float64
         Values to send.
     place : Place
         Where the results go, of the same dtype; it may be the source.
@@ -34,13 +36,15 @@ class QuantisedCodec:
         What to work with; on one core of the host by default.
     """
 
-    def __init__(self, source: Array, place: Place, grid: Grid, op: Op, coder: Coder | None = None):
+    def __init__(
+        self, source: Values, place: Place, grid: Grid, op: Op, coder: Coder | None = None
+    ):
         self._source = source
         self._place = place
         self._grid = grid
         self._op = op
         self._dtype = source.dtype
-        self._coder = coder or HostCoder(source.dtype)
+        self._coder = coder or HostCoder(source.dtype, axes=axes_of(source))
         self._divisor = float(grid.ranks) if op is Op.AVG else 1.0
         self.memory = self._coder.memory
         self.itemsize = source.dtype.itemsize
@@ -89,11 +93,11 @@ class QuantisedCodec:
         self.seconds += time.perf_counter() - start
 
     def _open(self, message: Bytes) -> Coded:
-        checksum = int.from_bytes(self._coder.read_head(message, HEAD_NBYTES), "little")
-        return Coded(message, HEAD_NBYTES, checksum)
+        head = self._coder.read_head(message, HEAD_NBYTES)
+        return Coded(message, HEAD_NBYTES, *_HEAD.unpack(head))
 
     def _sealed(self, coded: Coded, start: float) -> Bytes:
-        self._coder.write_head(coded.message, coded.checksum.to_bytes(HEAD_NBYTES, "little"))
+        self._coder.write_head(coded.message, _HEAD.pack(coded.checksum, coded.coding))
         self.seconds += time.perf_counter() - start
         message: Bytes = coded.message
         return message

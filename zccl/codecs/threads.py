@@ -15,9 +15,9 @@ _pool: ThreadPoolExecutor | None = None
 _pool_threads = 0
 
 
-def tile_runs(tiles: int, threads: int) -> list[slice]:
+def tile_runs(tiles: int, threads: int, least: int = MIN_TILES) -> list[slice]:
     """Cut so many tiles into runs, at most one a thread and none shorter than worth a thread."""
-    count = max(1, min(threads, MAX_THREADS, tiles // MIN_TILES))
+    count = max(1, min(threads, MAX_THREADS, tiles // least))
     bounds = [tiles * k // count for k in range(count + 1)]
     return [slice(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False)]
 

@@ -17,6 +17,7 @@ from zccl.kernels.cpu.compress import compress_tiles
 from zccl.kernels.cpu.decompress import decompress_tiles
 from zccl.kernels.cpu.stages import OVERRUN
 from zccl.ops import Op
+from zccl.tiling import Tiling
 from zccl.typing import Array
 
 SLACK = OVERRUN // 4  # words that kernels may touch behind the records of a thread
@@ -67,6 +68,68 @@ class Body:
         return int(self.table.nbytes + self.words.nbytes)
 
 
+@dataclass(frozen=True)
+class Tiles:
+    """A run of the tiles of an array, in the order of its tiling: what a slice of a row is to rows.
+
+    Attributes
+    ----------
+    values : 1-D ndarray
+        All values of the array, C order.
+    tiling : Tiling
+        How it is cut; along more than one axis.
+    part : slice
+        Of the row of tiles, in values; its ends are multiples of 1024.
+    """
+
+    values: Any
+    tiling: Tiling
+    part: slice
+
+    @classmethod
+    def of(cls, values: Any, tiling: Tiling) -> Any:
+        """Return all tiles of an array; for a row the values themselves."""
+        return values if tiling.axes == 1 else cls(values, tiling, slice(0, tiling.n))
+
+    def __getitem__(self, part: slice) -> Tiles:
+        """Return a run of these tiles."""
+        start = self.part.start
+        return Tiles(self.values, self.tiling, slice(start + part.start, start + part.stop))
+
+    @property
+    def size(self) -> int:
+        """Values, those beyond the edges of the array included."""
+        return self.part.stop - self.part.start
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the values."""
+        dtype: np.dtype = self.values.dtype
+        return dtype
+
+    @property
+    def first(self) -> int:
+        """Number of the first tile in the array."""
+        return self.part.start // TILE
+
+
+Values = Any  # a row (1-D ndarray) or `Tiles`
+
+
+def axes_of(values: Values) -> int:
+    """Return along how many axes tiles are cut."""
+    return values.tiling.axes if isinstance(values, Tiles) else 1
+
+
+def _run(values: Values, run: slice) -> tuple[Array, tuple[int, int, int, int], int]:
+    """Return the array, tiling and first tile that a kernel takes for a run of tiles."""
+    if isinstance(values, Tiles):
+        tiling = values.tiling
+        return values.values, (tiling.axes, *tiling.lengths[1:]), values.first + run.start
+    part = values[run.start * TILE : run.stop * TILE]
+    return part, (1, 1, 1, part.size), 0
+
+
 def tile_count(n: int) -> int:
     """Tiles of a row of n values."""
     return -(-n // TILE)
@@ -84,7 +147,7 @@ def room_nwords(n: int, dtype: np.dtype) -> int:
 
 
 def encode(
-    values: Array, grid: Grid, table: Array, words: Array, threads: int = 1
+    values: Values, grid: Grid, table: Array, words: Array, threads: int = 1
 ) -> tuple[Body, int]:
     """Compress values into the given arrays.
 
@@ -93,11 +156,10 @@ def encode(
     """
 
     def work(run: slice) -> tuple[int, int, int]:
-        part = values[run.start * TILE : run.stop * TILE]
         room = words[_start(runs, run, values.dtype) :]
         return compress_tiles(
-            part, grid.step, grid.error_bound, grid.movement, grid.ranks, grid.rank, grid.fill,
-            run.start, table[run], room,
+            *_run(values, run), grid.step, grid.error_bound, grid.movement, grid.ranks, grid.rank,
+            grid.fill, run.start, table[run], room,
         )  # fmt: skip
 
     runs = tile_runs(table.size, threads)
@@ -110,7 +172,7 @@ def encode(
 def decode(
     body: Body,
     step: float,
-    out: Array,
+    out: Values,
     divisor: float = 1.0,
     reduced: bool = False,
     threads: int = 1,
@@ -124,10 +186,11 @@ def decode(
     """
 
     def work(run: slice) -> tuple[int, int]:
-        part = out[run.start * TILE : run.stop * TILE]
+        part, tiling, origin = _run(out, run)
         return decompress_tiles(
-            body.table[run], body.words, body.words.size, step, divisor, reduced, run.start, part
-        )
+            body.table[run], body.words, body.words.size, step, divisor, reduced, run.start,
+            part, tiling, origin,
+        )  # fmt: skip
 
     results = run_all(work, tile_runs(body.table.size, threads))
     _check(body, [int(r[0]) for r in results], [int(r[1]) for r in results])
@@ -144,6 +207,7 @@ def combine(
     words: Array,
     keep_small: bool,
     threads: int = 1,
+    axes: int = 1,
 ) -> Body:
     """Reduce two bodies of n values on one grid into the given arrays.
 
@@ -158,7 +222,7 @@ def combine(
     def work(run: slice) -> tuple[int, int, int, int, int]:
         room = words[_start(runs, run, dtype) :]
         return combine_tiles(
-            _OP_CODES[op], min(n - run.start * TILE, (run.stop - run.start) * TILE), step,
+            _OP_CODES[op], min(n - run.start * TILE, (run.stop - run.start) * TILE), axes, step,
             keep_small, run.start,
             a.table[run], a.words, a.words.size,
             b.table[run], b.words, b.words.size,
@@ -176,7 +240,7 @@ def combine(
 
 
 def combine_with_values(
-    values: Array, grid: Grid, b: Body, op: Op, table: Array, words: Array, threads: int = 1
+    values: Values, grid: Grid, b: Body, op: Op, table: Array, words: Array, threads: int = 1
 ) -> tuple[Body, int]:
     """Reduce values and a body on one grid into the given arrays.
 
@@ -190,7 +254,7 @@ def combine_with_values(
 
     def work(run: slice) -> tuple[int, int, int, int, int]:
         return combine_kernel.combine_with_values(
-            _OP_CODES[op], values[run.start * TILE : run.stop * TILE], grid.step, grid.ranks,
+            _OP_CODES[op], *_run(values, run), grid.step, grid.ranks,
             grid.rank, grid.fill, run.start,
             b.table[run], b.words, b.words.size,
             table[run], words[_start(runs, run, values.dtype) :],

@@ -140,8 +140,8 @@ def _schedule(
 ) -> tuple[Callable[[ReducingLink], Steps], Place]:
     assert call.target is not None
     count = chunk_count("allreduce", algorithm, transport.size)
-    chunks = chunk_parts(call.source.size, call.source.itemsize, count, segment_nbytes)
-    return lambda link: _ALGORITHMS[algorithm](link, chunks), Row(call.target)
+    chunks = chunk_parts(call.sent.size, call.source.itemsize, count, segment_nbytes)
+    return lambda link: _ALGORITHMS[algorithm](link, chunks), Row(call.filled)
 
 
 def _native(transport: MpiTransport, call: Reduction | HostTwin, op: MPI.Op) -> Steps:

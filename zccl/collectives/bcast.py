@@ -19,6 +19,7 @@ from zccl.collectives.running import native
 from zccl.collectives.shares import Shares
 from zccl.options import Options
 from zccl.plan import chunk_count
+from zccl.tiling import Tiling
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
@@ -124,6 +125,7 @@ class _Bcast(MovingCollective):
         self._layout = Layout(array.dtype, array.shape, bool(where))
         call = Movement(found, Shares(array, [array.size]), array.dtype, transport, where)
         call.result = buf
+        call.whole = array.shape
         return call
 
     def share(self, transport: MpiTransport) -> Steps:
@@ -132,6 +134,11 @@ class _Bcast(MovingCollective):
         self._count = math.prod(self._shared.shape)
         self._at_root = transport.rank == self._top
         self._fills = not self._at_root or self.call.signature.options.replace_root
+
+    def tiling(self, axes: int) -> Tiling | None:
+        if axes == 1:
+            return None
+        return Tiling.of_array(self._shared.dtype, self._shared.shape, axes)
 
     def prepare(self) -> None:
         call, shared = self.call, self._shared

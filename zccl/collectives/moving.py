@@ -21,8 +21,8 @@ from zccl.codecs.movement import MovementCodec
 from zccl.codecs.places import Nowhere, Place
 from zccl.codecs.plain import PlainCodec
 from zccl.codecs.ranges import finite_range
-from zccl.codecs.sample import rough, sample_ratio
-from zccl.codecs.tiles import Grid
+from zccl.codecs.sample import chosen_axes, rough, sample_ratio
+from zccl.codecs.tiles import Grid, Tiles, Values
 from zccl.collectives.carriers import Carrier, chosen_carrier, made, messages_by
 from zccl.collectives.grids import movement_grid
 from zccl.collectives.running import (
@@ -33,6 +33,7 @@ from zccl.collectives.running import (
     agreed,
     announce,
     as_given,
+    coded_axes,
     done_by_all,
     holds_everywhere,
     info,
@@ -43,7 +44,7 @@ from zccl.collectives.shares import Shares, components
 from zccl.config import cpu_threads, overrides
 from zccl.device import copy_to_device, copy_to_host, pinned_like
 from zccl.machines import Machine
-from zccl.options import Options, effective_options
+from zccl.options import CODINGS, Options, effective_options
 from zccl.plan import (
     Plan,
     check_algorithm,
@@ -52,6 +53,7 @@ from zccl.plan import (
     row_parts,
     settled_plan,
 )
+from zccl.tiling import Tiling
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array, Bytes
 
@@ -142,6 +144,8 @@ class Movement:
         What the call returns.
     target : Shares or None
         Where to put what comes; None for nothing.
+    whole : tuple of int or None
+        Shape of the array that this rank gives, where all of it is one row of all ranks.
     on_device : bool or None
         Whether the arrays are on a GPU; None where this rank has none yet.
     fact : float
@@ -163,6 +167,7 @@ class Movement:
         self.fact = fact
         self.target: Shares | None = None
         self.result: Array | None = None
+        self.whole: tuple[int, ...] | None = None
         self._ends = NO_RANGE
         self._values: Array | None = None
         self._threads = cpu_threads(transport.local_size)
@@ -208,7 +213,7 @@ class Movement:
         moved = self._transport.has_moved(self.on_device)
         return Facts(
             self._ends, self.fact, self.on_device, self._ratio(), self._settled, self._threads,
-            moved,
+            moved, self._axes(),
         )  # fmt: skip
 
     def _ratio(self) -> float:
@@ -216,10 +221,30 @@ class Movement:
         s, values = self.signature, self._values
         if not self._coded or s.algorithm != "auto" or values is None or not values.size:
             return math.inf
-        assert s.error_bound is not None and self.source is not None
+        assert self.source is not None
+        fill = s.fill(self.source.dtype)
+        return rough(sample_ratio(values, self._step(values), fill))
+
+    def _axes(self) -> int:
+        """Return along how many axes tiles should be cut; whoever gives a whole array has a say."""
+        s, values = self.signature, self._values
+        if not self._coded or self.whole is None or values is None or not values.size:
+            return 0
+        assert self.source is not None
+        if self.source.dtype == np.float16:  # may turn out to have no grid
+            return 0
+        step = self._step(values)
+        fill = s.fill(self.source.dtype)
+        return chosen_axes(
+            s.options.predictor, values, self.whole, step, fill, self._transport.size
+        )
+
+    def _step(self, values: Array) -> float:
+        """Return the step of an ordinary grid for this rank's values."""
+        s = self.signature
+        assert s.error_bound is not None
         bound = errorbound.absolute_bound(s.error_bound, s.mode, *self._ends)
-        step = errorbound.grid_step(bound, values.dtype)
-        return rough(sample_ratio(values, step, s.fill(self.source.dtype)))
+        return errorbound.grid_step(bound, values.dtype)
 
     def fill(self, result: Array, counts: list[int], before: int = 0) -> None:
         """Name the array to fill and return, with shares of so many elements."""
@@ -227,7 +252,12 @@ class Movement:
         self.target = Shares(result, counts, before)
 
     def codec(
-        self, decision: Decision, dtype: np.dtype, threads: int, direct: bool
+        self,
+        decision: Decision,
+        dtype: np.dtype,
+        threads: int,
+        direct: bool,
+        tiling: Tiling | None = None,
     ) -> tuple[Codec, Grid]:
         """Return the codec, of values where there is a grid, else of elements; and its grid."""
         device = bool(self.on_device)
@@ -242,16 +272,17 @@ class Movement:
             return PlainCodec(given, place, dtype, make_coder(dtype, threads, device, direct)), grid
         if self.source is not None:
             assert self._values is not None
-            given = self.source.place(self._values)
+            given = self.source.place(_cut(self._values, tiling))
             fill = self.signature.fill(dtype)
             grid = movement_grid(
                 self._values, decision.promised, self._ends, fill, half=dtype == np.float16
             )
         if self.target is not None:
-            place = self.target.place(self.target.values_target())
+            place = self.target.place(_cut(self.target.values_target(), tiling))
         values = value_dtype(dtype)
         assert values is not None
-        coder = make_coder(values, threads, device, direct)
+        coding = CODINGS.index(self.signature.options.coding)
+        coder = make_coder(values, threads, device, direct, coding)
         return MovementCodec(given, place, values, grid, coder), grid
 
     def native_buffers(self) -> tuple[Bytes | None, Bytes | None]:
@@ -261,12 +292,17 @@ class Movement:
         return send, into
 
 
+def _cut(row: Array, tiling: Tiling | None) -> Values:
+    return row if tiling is None else Tiles.of(row, tiling)
+
+
 class Cutter(NamedTuple):
     """Cuts the row of all ranks' shares into parts of one message."""
 
     components: int
     itemsize: int
     segment_nbytes: int
+    tiling: Tiling | None
 
     def rows(self, counts: list[int]) -> list[list[slice]]:
         """Cut shares of so many elements, each a row of its own."""
@@ -275,7 +311,8 @@ class Cutter(NamedTuple):
 
     def chunks(self, count: int, chunks: int) -> list[list[slice]]:
         """Cut an array of so many elements into chunks."""
-        return chunk_parts(count * self.components, self.itemsize, chunks, self.segment_nbytes)
+        values = count * self.components if self.tiling is None else self.tiling.n
+        return chunk_parts(values, self.itemsize, chunks, self.segment_nbytes)
 
 
 class MovingCollective(ABC):
@@ -308,6 +345,10 @@ class MovingCollective(ABC):
     @abstractmethod
     def make(self, transport: MpiTransport) -> Movement:
         """Check the arguments on this rank."""
+
+    def tiling(self, axes: int) -> Tiling | None:
+        """Return how the whole array is cut into tiles; None for rows."""
+        return None
 
     def share(self, transport: MpiTransport) -> Steps:
         """Tell all ranks what one of them knows."""
@@ -387,13 +428,15 @@ class MovingCollective(ABC):
         carrier = yield from chosen_carrier(transport, s.options.transport, known, self._carrier)
         machine = machine_of(transport, carrier, known, s.options)
         decision = _decide(s, known, dtype, self.share_nbytes, transport.size, machine)
+        tiling = self.tiling(coded_axes(s.options, known)) if decision.grid.step else None
 
         def get_ready() -> Buffers | tuple[Codec, Grid]:
             if not self._prepared:
                 self.prepare()
             if decision.plan.algorithm == "native":
                 return Buffers.of(*call.native_buffers(), carrier.collectives is None)
-            return call.codec(decision, dtype, cpu_threads(transport.local_size), carrier.direct)
+            threads = cpu_threads(transport.local_size)
+            return call.codec(decision, dtype, threads, carrier.direct, tiling)
 
         if self._prepared and not known.device:
             ready = get_ready()
@@ -409,7 +452,7 @@ class MovingCollective(ABC):
             codec, grid = ready
             link = Link((yield from messages_by(transport, carrier)), codec)
             of_element = components(dtype) if decision.grid.step else 1
-            cutter = Cutter(of_element, codec.itemsize, machine.segment_nbytes)
+            cutter = Cutter(of_element, codec.itemsize, machine.segment_nbytes, tiling)
             steps = self.schedule(decision.plan.algorithm, link, cutter)
             traffic = yield from run_schedule(transport, link, codec, steps)
             decision = decision._replace(grid=grid)

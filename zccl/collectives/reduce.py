@@ -140,8 +140,8 @@ def _schedule(
 ) -> tuple[Callable[[ReducingLink], Steps], Place]:
     s = call.signature
     count = chunk_count("reduce", algorithm, transport.size)
-    chunks = chunk_parts(call.source.size, call.source.itemsize, count, segment_nbytes)
-    place = Nowhere() if call.target is None else Row(call.target)
+    chunks = chunk_parts(call.sent.size, call.source.itemsize, count, segment_nbytes)
+    place = Nowhere() if call.filled is None else Row(call.filled)
     return lambda link: _ALGORITHMS[algorithm](link, chunks, s.root), place
 
 

@@ -18,7 +18,7 @@ from zccl.codecs.coder import make_coder
 from zccl.codecs.places import Place, Row
 from zccl.codecs.plain import PlainReduction, divide, reduce_plain
 from zccl.codecs.quantised import QuantisedCodec
-from zccl.codecs.tiles import Grid
+from zccl.codecs.tiles import Grid, axes_of
 from zccl.collectives.carriers import Carrier, chosen_carrier, made, messages_by
 from zccl.collectives.reduction import HostTwin, Reduction, Settings, Signature
 from zccl.collectives.running import (
@@ -30,6 +30,7 @@ from zccl.collectives.running import (
     agreed,
     announce,
     as_given,
+    coded_axes,
     done_by_all,
     holds_everywhere,
     info,
@@ -40,6 +41,7 @@ from zccl.config import cpu_threads
 from zccl.device import array_on_device, array_on_host
 from zccl.machines import Machine
 from zccl.ops import Op
+from zccl.options import CODINGS
 from zccl.plan import choose
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
@@ -153,6 +155,8 @@ class ReadyReduction:
             kept.codec.escapes, kept.codec.seconds = 0, 0.0
             return kept
         call, known = self._call, self._known
+        if decision.grid.step:
+            call.cut(coded_axes(call.signature.options, known))
         schedule, place = self._family.schedule(decision.plan.algorithm, call, transport, segment)
         codec = yield from _made(
             transport, known, lambda: _codec(call, place, transport, decision.grid, carrier.direct)
@@ -246,10 +250,13 @@ def _codec(
     """Return the codec: of codes where there is a grid, else of plain values."""
     s = call.signature
     op = s.op
-    coder = make_coder(s.dtype, cpu_threads(transport.local_size), call.on_device, direct)
+    threads = cpu_threads(transport.local_size)
     if grid.step:
         assert isinstance(op, Op)
-        return QuantisedCodec(call.source, place, grid, op, coder)
+        coding = CODINGS.index(s.options.coding)
+        coder = make_coder(s.dtype, threads, call.on_device, direct, coding, axes_of(call.sent))
+        return QuantisedCodec(call.sent, place, grid, op, coder)
+    coder = make_coder(s.dtype, threads, call.on_device, direct)
     divisor = float(transport.size) if op is Op.AVG else 1.0
     return PlainReduction(Row(call.source), place, s.dtype, _plain_reduction(op), divisor, coder)
 

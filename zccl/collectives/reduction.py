@@ -29,13 +29,15 @@ from zccl.arrays import (
     values_target,
 )
 from zccl.codecs.ranges import finite_range
-from zccl.codecs.sample import rough, sample_ratio
+from zccl.codecs.sample import chosen_axes, rough, sample_ratio
+from zccl.codecs.tiles import Tiles
 from zccl.collectives.arguments import check_counts, check_root
 from zccl.config import cpu_threads, overrides
 from zccl.device import copy_to_device, copy_to_host, pinned_like
 from zccl.ops import Op
 from zccl.options import Options, effective_options
 from zccl.plan import Plan, check_algorithm, even_split, settled_plan
+from zccl.tiling import Tiling
 from zccl.transport.mpi import MpiTransport
 from zccl.typing import Array
 
@@ -228,6 +230,8 @@ class Reduction:
         A row for the result; `source` itself where the call is in place.
     in_place : bool
         Whether source and target are one.
+    sent, filled : 1-D ndarray, Tiles or None
+        Source and target, where they are coded in tiles along several axes: those.
     on_device : bool
         Whether they are on a GPU.
     """
@@ -239,6 +243,8 @@ class Reduction:
         self.on_device = is_on_device(send)
         self._transport = transport
         self._result = result
+        self._shape = send.shape
+        self._element = send.dtype
         self.target: Array | None = None
         if signature.componentwise:
             self.source = to_values(send)
@@ -257,6 +263,7 @@ class Reduction:
             self.in_place = same_memory(self.source, self.target)
             if not self.in_place:
                 self.source = self.source.copy()
+        self.sent, self.filled = self.source, self.target
 
     @property
     def settled(self) -> bool:
@@ -278,7 +285,7 @@ class Reduction:
         ends = finite_range(self.source, s.fill, cores) if self.counts_range else NO_RANGE
         return Facts(
             ends, -math.inf, self.on_device, math.inf if settled else self._ratio(ends), settled,
-            cores, transport.has_moved(self.on_device),
+            cores, transport.has_moved(self.on_device), self._axes(ends),
         )  # fmt: skip
 
     def _ratio(self, ends: tuple[float, float]) -> float:
@@ -287,6 +294,21 @@ class Reduction:
         if s.algorithm != "auto" or not s.codable or not self.source.size:
             return math.inf
         return rough(sample_ratio(self.source, s.rank_step(self._transport.size, *ends), s.fill))
+
+    def _axes(self, ends: tuple[float, float]) -> int:
+        """Return along how many axes tiles should be cut; rank 0 has a say."""
+        s, size = self.signature, self._transport.size
+        whole = s.collective in ("allreduce", "reduce")
+        if self._transport.rank or not whole or not s.codable or self.settled:
+            return 0
+        step = s.rank_step(size, *ends)
+        return chosen_axes(s.options.predictor, self.source, self._shape, step, s.fill, size)
+
+    def cut(self, axes: int) -> None:
+        """Cut source and target into tiles along so many axes, as `sent` and `filled`."""
+        tiling = Tiling.of_array(self._element, self._shape, axes)
+        self.sent = Tiles.of(self.source, tiling)
+        self.filled = None if self.target is None else Tiles.of(self.target, tiling)
 
     @property
     def result(self) -> Array | None:
