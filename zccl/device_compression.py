@@ -10,11 +10,11 @@ import numpy as np
 
 from zccl import errorbound
 from zccl.arrays import fill_number, value_dtype
-from zccl.codecs import container
-from zccl.codecs.coder import check_device_coding
+from zccl.codecs import container, device_packing
+from zccl.codecs.coder import check_device_axes
 from zccl.codecs.device_tiles import DeviceTiles, plain_checksum
 from zccl.codecs.ranges import largest_below
-from zccl.codecs.tiles import Grid, tile_count
+from zccl.codecs.tiles import Body, Grid, tile_count
 from zccl.compression import coded_dtype, on_best_step, stream_tiling
 from zccl.device import (
     DeviceArray,
@@ -27,7 +27,9 @@ from zccl.errors import StreamError
 from zccl.formats import (
     CODED,
     CONSTANT,
+    ENTROPY,
     EXACT,
+    FIXED,
     MAX_CODE_BITS,
     MAX_HEADER_NBYTES,
     RAW,
@@ -44,7 +46,7 @@ def compress(
 ) -> DeviceArray:
     """Compress a device array; checked arguments, see `zccl.compress`."""
     axes = 1 if options.predictor == "auto" else PREDICTORS.index(options.predictor)
-    check_device_coding(CODINGS.index(options.coding), axes)
+    check_device_axes(axes)
     array = device_array(array, "array")
     with on_stream(array, stream):
         header = Header(EXACT, array.dtype, array.shape)
@@ -62,15 +64,39 @@ def compress(
             may_be_constant = coded is None or coded[1].words.size <= _constant_nwords(values.size)
             if may_be_constant and _is_constant(array):
                 header.step = grid.step
-            elif coded is not None and coded[1].nbytes <= array.nbytes:
+            elif coded is not None:
                 grid, body = coded
-                header.error_bound, header.step = grid.error_bound, grid.step
-                header.form, header.checksum = CODED, body.checksum
-                return _assemble(header, body.table, body.words)
+                parts = _packed(header, body, values.size, values.dtype, options.coding)
+                if sum(part.nbytes for part in parts) <= array.nbytes:
+                    header.error_bound, header.step = grid.error_bound, grid.step
+                    header.form, header.checksum = CODED, body.checksum
+                    return _assemble(header, *parts)
+                header.coding = FIXED
         if _is_constant(array):
             header.form = CONSTANT
             return write_plain(header, array.reshape(-1)[:1])
         return write_plain(header, array)
+
+
+def _packed(
+    header: Header, body: Body, n: int, dtype: np.dtype, coding: str
+) -> tuple[DeviceArray, ...]:
+    """Return the parts of a body as they are stored, and set the coding."""
+    packed = device_packing.pack(body, n, dtype) if coding == "entropy" else None
+    if packed is None:
+        return body.table, body.words
+    header.coding = ENTROPY
+    return (packed,)
+
+
+def _coded_body(header: Header, body: DeviceArray, n: int) -> Body:
+    """Return table and records of a coded stream's body."""
+    if header.coding == FIXED:
+        return container.coded_body(header, body, n)
+    if len(body) % 4 or not header.step:
+        raise StreamError("damaged stream: the body does not fit")
+    found = device_packing.unpack(body.view(np.uint32), n, coded_dtype(header))
+    return Body(found.table, found.words, header.checksum)
 
 
 def _constant_nwords(n: int) -> int:
@@ -176,8 +202,8 @@ def decompress(data: Any, out: Any, stream: Any) -> DeviceArray:
             return target
         values = device_values_target(target)
         tiles = DeviceTiles(coded_dtype(header))
-        check_device_coding(header.coding, header.axes)
-        coded = container.coded_body(header, body, values.size)
+        check_device_axes(header.axes)
+        coded = _coded_body(header, body, values.size)
         tiles.decode(coded, header.step, values, reduced=header.contributors > 1)
         device_from_values(values, target)
         return target
@@ -188,17 +214,18 @@ def combine(
 ) -> DeviceArray:
     """Reduce the coded bodies of two streams on one grid; `header` is that of the result."""
     dtype = coded_dtype(header)
-    check_device_coding(max(head.coding for head, _ in parts), header.axes)
+    check_device_axes(header.axes)
     n = stream_tiling(header).n
     tiles = DeviceTiles(dtype)
     bodies = []
     for head, body in parts:
         if head.form == CODED:
-            bodies.append(container.coded_body(head, body, n))
+            bodies.append(_coded_body(head, body, n))
         else:
             element = cupy.full(head.shape, _plain_elements(head, body)[0], head.dtype)
             grid = Grid(step, 0.0, movement=False, fill=math.nan)
             bodies.append(tiles.encode(device_values(element), grid)[0])
     total = tiles.combine(bodies[0], bodies[1], op, n, step)
     header.form, header.checksum = CODED, total.checksum
-    return _assemble(header, total.table, total.words)
+    coding = CODINGS[max(head.coding for head, _ in parts)]
+    return _assemble(header, *_packed(header, total, n, dtype, coding))

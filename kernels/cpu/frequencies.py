@@ -3,6 +3,7 @@
 import numpy as np
 
 from zccl.kernels.cpu._compile import helper, kernel
+from zccl.kernels.cpu.bits import append_bits
 
 CONTEXTS, SYMBOLS = 66, 256
 M_BITS = 12
@@ -46,15 +47,6 @@ def normalise(counts, frequencies):
 
 
 @helper
-def put_bits(words, at, value, count):
-    """Write bits from bit `at` on, into words that are zero; returns the bit behind them."""
-    for k in range(count):
-        if (value >> k) & 1:
-            words[(at + k) >> 5] |= np.uint32(1) << np.uint32((at + k) & 31)
-    return at + count
-
-
-@helper
 def bit_count(value):
     """Bits of a positive number."""
     bits = 0
@@ -70,7 +62,7 @@ def write_frequencies(frequencies, words):
     Parameters
     ----------
     frequencies : as `normalise` made them
-    words : uint32 array of zeros, `MAX_NWORDS` long, written
+    words : uint32 array, `MAX_NWORDS` long, written
 
     Returns
     -------
@@ -78,19 +70,19 @@ def write_frequencies(frequencies, words):
     """
     at = 0
     for c in range(CONTEXTS):
-        at = put_bits(words, at, np.int64(frequencies[c].any()), 1)
+        at = append_bits(words, at, np.uint64(frequencies[c].any()), 1)
     for c in range(CONTEXTS):
         if not frequencies[c].any():
             continue
         top = SYMBOLS - 1
         while frequencies[c, top] == 0:
             top -= 1
-        at = put_bits(words, at, np.int64(top), 8)
+        at = append_bits(words, at, np.uint64(top), 8)
         for s in range(top + 1):
             value = frequencies[c, s] + 1
             g = bit_count(value) - 1
-            at = put_bits(words, at, np.int64(1) << g, g + 1)
-            at = put_bits(words, at, value - (np.int64(1) << g), g)
+            low = value - (np.int64(1) << g)
+            at = append_bits(words, at, np.uint64((low << (g + 1)) | (1 << g)), 2 * g + 1)
     return (at + 31) // 32
 
 
@@ -168,6 +160,35 @@ def fill_encoder(frequencies, pairs):
         for s in range(SYMBOLS):
             pairs[c, s] = np.uint32(frequencies[c, s] | (before << 13))
             before += frequencies[c, s]
+
+
+@kernel
+def fill_sums(frequencies, starts, sums, coarse):
+    """Make the tables that GPUs decode with (kernels/cuda/entropy.py).
+
+    Parameters
+    ----------
+    frequencies : as `read_frequencies` made them
+    starts : where the symbols of each context start among all
+    sums : uint16 array, written: of each context the sums of the frequencies before each symbol and
+        behind the last one; 65535 first where a context occurs nowhere
+    coarse : uint8 array of 128 a context, written: the symbol of every 32nd slot
+    """
+    for c in range(CONTEXTS):
+        at = starts[c] + c
+        size = alphabet(c)
+        total = 0
+        for s in range(size):
+            sums[at + s] = total
+            total += frequencies[c, s]
+        sums[at + size] = M
+        if total == 0:
+            sums[at] = 0xFFFF
+        s = 0
+        for k in range(128):
+            while s < size - 1 and sums[at + s + 1] <= 32 * k:
+                s += 1
+            coarse[128 * c + k] = s if total else 0
 
 
 @kernel

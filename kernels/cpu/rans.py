@@ -21,6 +21,7 @@ from zccl.formats import (
     ZERO,
 )
 from zccl.kernels.cpu._compile import helper, kernel
+from zccl.kernels.cpu.bits import append_bits, read_bits
 from zccl.kernels.cpu.frequencies import M_BITS, M
 from zccl.kernels.cpu.memory import address, load_32, load_64, store_32, store_64
 from zccl.kernels.cpu.record import (
@@ -249,19 +250,6 @@ def put_steps(u, tiles, wide, pairs, scratch):
 
 
 @helper
-def append_bits(words, at, value, count):
-    """Write up to 63 bits from bit `at` on, into words that are zero behind it."""
-    done = 0
-    while done < count:
-        word, bit = (at + done) >> 5, (at + done) & 31
-        take = min(32 - bit, count - done)
-        piece = (value >> np.uint64(done)) & ((np.uint64(1) << np.uint64(take)) - np.uint64(1))
-        words[word] = (words[word] if bit else np.uint32(0)) | np.uint32(piece << np.uint64(bit))
-        done += take
-    return at + count
-
-
-@helper
 def low_bits(u, wide):
     """Raw bits of all differences of a unit."""
     bits = np.int64(0)
@@ -402,22 +390,6 @@ def get_widths(u, left, wide, slots):
             if left < 0:
                 return left
     return left
-
-
-@helper
-def read_bits(words, at, end, count):
-    """Read up to 64 bits from bit `at` on, as long as they lie before word `end`."""
-    value = np.uint64(0)
-    done = 0
-    while done < count and (at + done) >> 5 < end:
-        word, bit = (at + done) >> 5, (at + done) & 31
-        take = min(32 - bit, count - done)
-        piece = (np.uint64(words[word]) >> np.uint64(bit)) & (
-            (np.uint64(1) << np.uint64(take)) - np.uint64(1)
-        )
-        value |= piece << np.uint64(done)
-        done += take
-    return value
 
 
 @helper

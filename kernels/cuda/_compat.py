@@ -12,7 +12,18 @@ from unittest import mock
 
 import numba
 import numba_cuda
-from numba import cuda, float32, float64, int32, int64, types, uint32, uint64
+from numba import (
+    cuda,
+    float32,
+    float64,
+    int32,
+    int64,
+    types,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from numba.cuda import dispatcher
 from numba.cuda.core import targetconfig
 from numba.cuda.cudadrv import nvvm
@@ -20,12 +31,13 @@ from numba.cuda.extending import intrinsic
 
 from zccl.formats import TILE
 
-f32, f64, i32, i64, u32, u64 = float32, float64, int32, int64, uint32, uint64
+f32, f64, i32, i64 = float32, float64, int32, int64
+u8, u16, u32, u64 = uint8, uint16, uint32, uint64
 
 __all__ = [
     "ALL", "ASYNC_COPIES", "EARLY_STARTS", "FAST_SUMS", "LANES", "TILE", "compile_ptx",
     "compiler_version", "compute_capability", "cuda", "device", "f32", "f64", "has_compiler",
-    "i32", "i64", "intrinsic", "types", "u32", "u64",
+    "i32", "i64", "intrinsic", "types", "u8", "u16", "u32", "u64",
 ]  # fmt: skip
 
 LANES = 32  # threads of a warp

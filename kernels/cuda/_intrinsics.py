@@ -100,6 +100,10 @@ load_u8_any = ptx(
     "{.reg .u16 h; ld.u8 h, [$1]; cvt.u32.u16 $0, h;}", "u", "l", True
 )  # fmt: skip
 
+load_u16_any = ptx(
+    "{.reg .u16 h; ld.u16 h, [$1]; cvt.u32.u16 $0, h;}", "u", "l", True
+)  # fmt: skip
+
 store_4_f32 = ptx("st.global.cs.v4.f32 [$0], {$1,$2,$3,$4};", "", "lffff", True)
 store_2_f64 = ptx("st.global.cs.v2.f64 [$0], {$1,$2};", "", "ldd", True)
 store_u32 = ptx("st.global.u32 [$0], $1;", "", "lu", True)
@@ -107,10 +111,12 @@ store_i64 = ptx("st.global.u64 [$0], $1;", "", "ll", True)
 store_u32_any = ptx("st.u32 [$0], $1;", "", "lu", True)
 store_i64_any = ptx("st.u64 [$0], $1;", "", "ll", True)
 store_u8_any = ptx("{.reg .u16 h; cvt.u16.u32 h, $1; st.u8 [$0], h;}", "", "lu", True)
+store_u16 = ptx("{.reg .u16 h; cvt.u16.u32 h, $1; st.global.u16 [$0], h;}", "", "lu", True)
 store_i64_for_host = ptx("st.relaxed.sys.global.u64 [$0], $1;", "", "ll", True)
 
 atomic_add = ptx("atom.global.add.u64 $0, [$1], $2;", "l", "ll", True)
 add_to = ptx("red.global.add.u64 [$0], $1;", "", "ll", True)
+or_to = ptx("red.global.or.b32 [$0], $1;", "", "lu", True)
 max_to = ptx("red.global.max.u64 [$0], $1;", "", "ll", True)
 
 # A sum that stays where it is: LLVM moves additions that end all branches behind them, and then
@@ -128,6 +134,8 @@ funnel_clamp = ptx("shf.r.clamp.b32 $0, $1, $2, $3;", "u", "uui")
 max_i32 = ptx("max.s32 $0, $1, $2;", "i", "ii")
 min_i32 = ptx("min.s32 $0, $1, $2;", "i", "ii")
 max_u32 = ptx("max.u32 $0, $1, $2;", "u", "uu")
+
+div_u32 = ptx("div.u32 $0, $1, $2;", "u", "uu")
 
 # q + r * reciprocal and a - q * b, rounded once: the steps of a division.
 fma_f64 = ptx("fma.rn.f64 $0, $1, $2, $3;", "d", "ddd")

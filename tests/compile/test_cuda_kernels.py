@@ -15,10 +15,10 @@ CAPABILITIES = [(7, 5), (8, 0), (9, 0), (10, 0)]
 def kernels():
     """Return all kernels by name, or the reason why there are none."""
     try:
-        from zccl.kernels.cuda.rows import KERNELS
+        from zccl.kernels.cuda import packing, rows
     except ImportError as error:
         return f"numba-cuda cannot be imported: {error}"
-    return KERNELS
+    return rows.KERNELS | packing.KERNELS
 
 
 def compiled(name, cc):

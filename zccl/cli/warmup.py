@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zccl.codecs import tiles
+from zccl.codecs import packing, tiles
 from zccl.codecs.ranges import finite_range
 from zccl.codecs.tiles import Grid
 from zccl.formats import TILE
@@ -36,6 +36,14 @@ def warm_cpu(dtype: np.dtype) -> None:
     tiles.combine(body, body, Op.SUM, n, dtype, grid.step, *room(), keep_small=True)
     tiles.combine_with_values(values, grid, body, Op.SUM, *room())
     tiles.decode(body, grid.step, values)
+    rough = np.random.default_rng(0).standard_normal(64 * n).astype(dtype)  # enough to be packed
+    room_of_rough = (
+        np.empty(64, np.uint64),
+        np.empty(tiles.room_nwords(rough.size, dtype), np.uint32),
+    )
+    packed = packing.pack(tiles.encode(rough, grid, *room_of_rough)[0], rough.size, dtype)
+    assert packed is not None
+    packing.unpack(packed, rough.size, dtype)
     words_checksum(body.words, 0)
     survey_tiles(
         body.table, body.words, body.words.size, n, dtype.itemsize // 4, np.zeros(64, np.int64)
@@ -52,13 +60,14 @@ def warm_cuda() -> int:
     RuntimeError
         When there is no GPU or no driver.
     """
+    from zccl.kernels.cuda import packing, rows
     from zccl.kernels.cuda.launch import current_device, load
-    from zccl.kernels.cuda.rows import KERNELS
 
     device = current_device()
-    for kernel in KERNELS.values():
+    kernels = [*rows.KERNELS.values(), *packing.KERNELS.values()]
+    for kernel in kernels:
         load(kernel, device)
-    return len(KERNELS)
+    return len(kernels)
 
 
 def run(_found: object, _args: argparse.Namespace) -> int:

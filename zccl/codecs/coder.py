@@ -97,19 +97,14 @@ def make_coder(
     """
     if not device:
         return HostCoder(dtype, threads, coding, axes)
-    check_device_coding(coding, axes)
+    check_device_axes(axes)
     from zccl.codecs.device_coder import DeviceCoder
 
-    return DeviceCoder(dtype, direct)
+    return DeviceCoder(dtype, direct, coding)
 
 
-def check_device_coding(coding: int, axes: int) -> None:
-    """Raise NotImplementedError for what the kernels of GPUs cannot do yet."""
-    if coding != FIXED:
-        raise NotImplementedError(
-            "options.coding: 'entropy' works for arrays of the host only; use 'fixed' where any"
-            " rank's array is on a GPU"
-        )
+def check_device_axes(axes: int) -> None:
+    """Raise NotImplementedError for tiles that the kernels of GPUs have not learnt yet."""
     if axes != 1:
         raise NotImplementedError(
             f"options.predictor: '{axes}d' works for arrays of the host only; use '1d' or 'auto'"

@@ -14,12 +14,13 @@ import numpy as np
 
 from zccl import pool
 from zccl.arrays import empty
+from zccl.codecs import device_packing
 from zccl.codecs.device_tiles import DeviceTiles
 from zccl.codecs.host_coder import Coded, check_length, max_nbytes
 from zccl.codecs.tiles import Body, Grid, tile_count
 from zccl.device import DeviceArray
 from zccl.errors import StreamError
-from zccl.formats import RAW
+from zccl.formats import ENTROPY, FIXED, RAW
 from zccl.kernels.cpu.checksum import words_checksum
 from zccl.ops import Op
 from zccl.typing import Array
@@ -74,11 +75,14 @@ class DeviceCoder:
         Of the values, or of the elements where they are carried as they are.
     direct : bool
         Whether messages are on the device, too.
+    coding : int
+        `formats.ENTROPY` to make bodies denser where the entropy coder can.
     """
 
-    def __init__(self, dtype: np.dtype, direct: bool):
+    def __init__(self, dtype: np.dtype, direct: bool, coding: int = FIXED):
         self._dtype = dtype
         self._direct = direct
+        self._coding = coding
         self._stream = cupy.cuda.get_current_stream()
         self._tiles = DeviceTiles(dtype) if dtype in (np.float32, np.float64) else None
         self._under_way: deque[_UnderWay] = deque()
@@ -195,11 +199,20 @@ class DeviceCoder:
     def _body(self, coded: Coded, n: int) -> Body:
         check_length(coded, n)
         message = self._on_device(coded.message)
+        if coded.coding == ENTROPY:
+            packed = message[coded.head_nbytes :].view(np.uint32)
+            body = device_packing.unpack(packed, n, self._dtype)
+            return Body(body.table, body.words, coded.checksum)
         return Body(*_split(message, n, coded.head_nbytes), coded.checksum)
 
     def _fitted(self, room: Any, nwords: int, checksum: int, n: int, head_nbytes: int) -> Coded:
         """Copy a message to its length, to where messages lie."""
         size = head_nbytes + 8 * tile_count(n) + 4 * nwords
+        if self._coding == ENTROPY:
+            table, words = _split(room[:size], n, head_nbytes)
+            packed = device_packing.pack(Body(table, words, checksum), n, self._dtype)
+            if packed is not None:
+                return Coded(self.store(packed, head_nbytes), head_nbytes, checksum, ENTROPY)
         return Coded(self.store(room[head_nbytes:size], head_nbytes), head_nbytes, checksum)
 
     def _keep(self, message: Any, verdict: Array | None = None, checksum: int = 0) -> None:

@@ -16,18 +16,54 @@ from zccl.kernels.cpu.rans import MAX_UNIT, count_symbols, decode_units, encode_
 from zccl.typing import Array
 
 _HEAD = struct.Struct("<IIQ")  # log2 of a unit, words of the frequencies, words of all records
-_HEAD_NWORDS = _HEAD.size // 4
+HEAD_NWORDS = _HEAD.size // 4
 UNIT_NBYTES = 12288  # of records in a unit, or more
 
 
-class Packed(NamedTuple):
-    """The parts of an entropy-coded body: its head, and where units start."""
+class Head(NamedTuple):
+    """The head of an entropy-coded body.
+
+    Attributes
+    ----------
+    unit : int
+        Tiles of a unit.
+    nwords : int
+        Words of all records.
+    text_nwords : int
+        Words of the frequencies.
+    base : int
+        Where the first unit starts.
+    """
 
     unit: int
-    nwords: int  # of all records
-    frequencies: Array
-    offsets: Array
+    nwords: int
+    text_nwords: int
     base: int
+
+    @classmethod
+    def read(cls, words: Array, size: int, n: int, dtype: np.dtype) -> Head:
+        """Read the head of a body of `size` words, of which the first are given, for n values.
+
+        Raises
+        ------
+        StreamError
+            When it is impossible.
+        """
+        tiles = tile_count(n)
+        if not tiles or words.size < HEAD_NWORDS:
+            raise StreamError("damaged stream: an entropy-coded body ends too early")
+        k, text_nwords, nwords = _HEAD.unpack(words[:HEAD_NWORDS].tobytes())
+        fits = 0 < nwords <= room_nwords(n, dtype) and k == unit_log2(tiles, nwords)
+        units = -(-tiles >> k) if fits else 0
+        base = HEAD_NWORDS + text_nwords + 2 * (units + 1)
+        if not fits or text_nwords > tables.MAX_NWORDS or base > size:
+            raise StreamError("damaged stream: the head of an entropy-coded body is impossible")
+        return cls(1 << k, nwords, text_nwords, base)
+
+
+def head_words(k: int, text_nwords: int, nwords: int) -> Array:
+    """Return the words of a head."""
+    return np.frombuffer(_HEAD.pack(k, text_nwords, nwords), np.uint32)
 
 
 def unit_log2(tiles: int, nwords: int) -> int:
@@ -71,11 +107,11 @@ def pack(body: Body, n: int, dtype: np.dtype, threads: int = 1) -> Array | None:
     counts = _counts(source, runs, place)
     frequencies = np.empty_like(counts)
     tables.normalise(counts, frequencies)
-    text = np.zeros(tables.MAX_NWORDS, np.uint32)
+    text = np.empty(tables.MAX_NWORDS, np.uint32)
     text = text[: tables.write_frequencies(frequencies, text)]
     pairs = np.empty(counts.shape, np.uint32)
     tables.fill_encoder(frequencies, pairs)
-    base = _HEAD_NWORDS + text.size + 2 * (units + 1)
+    base = HEAD_NWORDS + text.size + 2 * (units + 1)
     limit = 2 * tiles + nwords  # the body as it is
     if base >= limit:
         return None
@@ -90,8 +126,8 @@ def pack(body: Body, n: int, dtype: np.dtype, threads: int = 1) -> Array | None:
     if min(used) < 0 or base + sum(used) >= limit:
         return None
     packed = np.empty(base + sum(used), np.uint32)
-    packed[:_HEAD_NWORDS] = np.frombuffer(_HEAD.pack(k, text.size, nwords), np.uint32)
-    packed[_HEAD_NWORDS : _HEAD_NWORDS + text.size] = text
+    packed[:HEAD_NWORDS] = head_words(k, text.size, nwords)
+    packed[HEAD_NWORDS : HEAD_NWORDS + text.size] = text
     offsets = np.zeros(units + 1, np.uint64)
     np.cumsum(sizes, out=offsets[1:].view(np.int64))
     packed[base - 2 * (units + 1) : base] = offsets.view(np.uint32)
@@ -119,30 +155,6 @@ def _counts(source: tuple, runs: list[slice], place: tuple) -> Array:
     return counts.sum(axis=0)
 
 
-def take_apart(words: Array, n: int, dtype: np.dtype) -> Packed:
-    """Return the parts of an entropy-coded body of n values, their lengths checked.
-
-    Raises
-    ------
-    StreamError
-        When one is impossible.
-    """
-    tiles = tile_count(n)
-    if not tiles or words.size < _HEAD_NWORDS:
-        raise StreamError("damaged stream: an entropy-coded body ends too early")
-    k, text_nwords, nwords = _HEAD.unpack(words[:_HEAD_NWORDS].tobytes())
-    fits = 0 < nwords <= room_nwords(n, dtype) and k == unit_log2(tiles, nwords)
-    units = -(-tiles >> k) if fits else 0
-    base = _HEAD_NWORDS + text_nwords + 2 * (units + 1)
-    if not fits or text_nwords > tables.MAX_NWORDS or base > words.size:
-        raise StreamError("damaged stream: the head of an entropy-coded body is impossible")
-    text = words[_HEAD_NWORDS : _HEAD_NWORDS + text_nwords]
-    offsets = words[base - 2 * (units + 1) : base].copy().view(np.uint64)
-    if offsets[0] or int(offsets[-1]) != words.size - base:
-        raise StreamError("damaged stream: the units of an entropy-coded body do not fit")
-    return Packed(1 << k, nwords, text, offsets, base)
-
-
 def read_frequencies(text: Array) -> Array:
     """Return the frequencies of all symbols, a row for each context.
 
@@ -165,27 +177,31 @@ def unpack(words: Array, n: int, dtype: np.dtype, threads: int = 1) -> Body:
     StreamError
         When they are damaged.
     """
-    packed = take_apart(words, n, dtype)
+    head = Head.read(words, words.size, n, dtype)
+    end = HEAD_NWORDS + head.text_nwords
     slots = np.zeros((tables.CONTEXTS, tables.M), np.uint32)
-    tables.fill_decoder(read_frequencies(packed.frequencies), slots)
+    tables.fill_decoder(read_frequencies(words[HEAD_NWORDS:end]), slots)
+    offsets = words[end : head.base].copy().view(np.uint64)
+    if offsets[0] or int(offsets[-1]) != words.size - head.base:
+        raise StreamError("damaged stream: the units of an entropy-coded body do not fit")
     table = np.empty(tile_count(n), np.uint64)
-    runs = tile_runs(packed.offsets.size - 1, threads, _least_units(packed.unit))
-    rooms = [np.empty(packed.nwords + SLACK, np.uint32) for _ in runs]
+    runs = tile_runs(offsets.size - 1, threads, _least_units(head.unit))
+    rooms = [np.empty(head.nwords + SLACK, np.uint32) for _ in runs]
 
     def work(run: slice) -> int:
-        room = rooms[runs.index(run)][: packed.nwords]
+        room = rooms[runs.index(run)][: head.nwords]
         return int(decode_units(
-            words, packed.offsets, packed.base, run.start, run.stop, packed.unit, n,
+            words, offsets, head.base, run.start, run.stop, head.unit, n,
             dtype.itemsize // 4, slots, table, room,
         ))  # fmt: skip
 
     used = run_all(work, runs)
-    if min(used) < 0 or sum(used) != packed.nwords:
+    if min(used) < 0 or sum(used) != head.nwords:
         raise StreamError("damaged stream: a unit of an entropy-coded body is impossible")
     records = rooms[0]
     at = used[0]
     for run, room, count in zip(runs[1:], rooms[1:], used[1:], strict=True):
         records[at : at + count] = room[:count]
-        table[run.start * packed.unit : run.stop * packed.unit] += np.uint64(at)
+        table[run.start * head.unit : run.stop * head.unit] += np.uint64(at)
         at += count
-    return Body(table, records[: packed.nwords], records_checksum(table, records))
+    return Body(table, records[: head.nwords], records_checksum(table, records))
