@@ -88,7 +88,7 @@ def decode(words: Array, n: int, dtype: np.dtype | type) -> Body:
 
 
 def _unit_log2(tiles: int, nwords: int) -> int:
-    return next((k for k in range(8) if 2**k * nwords * 4 >= 12288 * tiles), 8)
+    return next((k for k in range(8) if 2**k * nwords * 4 >= 8192 * tiles), 8)
 
 
 def _take_apart(kind: int, words: list[int], value_words: int) -> Record:

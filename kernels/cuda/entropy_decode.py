@@ -13,9 +13,11 @@ from zccl.kernels.cuda._intrinsics import (
     load_u8_any,
     load_u16_any,
     load_u32_any,
+    max_i32,
     max_to,
     shift_left,
     shift_right,
+    store_4_shared,
     store_i64,
     store_u8_any,
     store_u32,
@@ -64,8 +66,14 @@ SIGNATURE = (_i, _i, _i, _i, _w, _i, _w, _i, _i, _i, _i, _i, _i, _i)
 
 
 @device
-def get(takes, x, context, sums, coarse, pieces, left, lane):
-    """Decode a symbol of each lane that takes part.
+def sums_at(context):
+    """Where the sums of a context start among all."""
+    return i32(symbols_at(context) + context)
+
+
+@device
+def get(takes, x, context, start, sums, coarse, pieces, left, lane):
+    """Decode a symbol of each lane that takes part; `start` is `sums_at(context)`.
 
     Returns (state, symbol, pieces left; they are negative where they were used up, or where a
     context has no symbols).
@@ -74,16 +82,17 @@ def get(takes, x, context, sums, coarse, pieces, left, lane):
     bad = False
     if takes:
         slot = u32(x & u32(4095))
-        at = i32(symbols_at(context) + context)
         place = i32(i32(context << i32(COARSE_BITS)) + i32(shift_right(slot, i32(5))))
-        symbol = i32(coarse[u32(place)])
-        bad = sums[u32(at)] == u16(ABSENT)
-        if not bad:
-            while u32(sums[u32(i32(at + i32(symbol + i32(1))))]) <= slot:
-                symbol = i32(symbol + i32(1))
-            before = u32(sums[u32(i32(at + symbol))])
-            f = u32(u32(sums[u32(i32(at + i32(symbol + i32(1))))]) - before)
-            x = u32(u32(f * u32(x >> u32(12))) + u32(slot - before))
+        at = i32(start + i32(coarse[u32(place)]))
+        before = u32(sums[u32(at)])
+        behind = u32(sums[u32(i32(at + i32(1)))])
+        bad = before == u32(ABSENT)
+        while behind <= slot:
+            at = i32(at + i32(1))
+            before = behind
+            behind = u32(sums[u32(i32(at + i32(1)))])
+        symbol = i32(at - start)
+        x = u32(u32(u32(behind - before) * u32(x >> u32(12))) + u32(slot - before))
     hungry = takes and x < u32(LOW)
     mask = vote(hungry)
     count = i32(cuda.popc(i32(mask)))
@@ -148,7 +157,7 @@ def take_heads(x, left, count, value_words, sums, coarse, pieces, kinds, own, la
     start = i32(0)
     while start < count and left >= i32(0):
         takes = i32(start + lane) < count
-        x, kind, left = get(takes, x, i32(KIND), sums, coarse, pieces, left, lane)
+        x, kind, left = get(takes, x, i32(KIND), i32(0), sums, coarse, pieces, left, lane)
         if takes:
             store_u8_any(kinds + i64(i32(start + lane)), u32(kind))
         mask = vote(takes and (kind & i32(RAW)) == i32(0))
@@ -161,7 +170,9 @@ def take_heads(x, left, count, value_words, sums, coarse, pieces, kinds, own, la
     start = i32(0)
     while start < coded and left >= i32(0):
         takes = i32(start + lane) < coded
-        x, bits, left = get(takes, x, i32(CLASS), sums, coarse, pieces, left, lane)
+        x, bits, left = get(
+            takes, x, i32(CLASS), sums_at(i32(CLASS)), sums, coarse, pieces, left, lane
+        )
         if takes:
             store_i64(own + i64(8) * i64(i32(start + lane)), i64(bits))
         start = i32(start + i32(32))
@@ -206,7 +217,7 @@ def take_widths(x, left, wide, sums, coarse, pieces, widths, lane):
     context = i32(i32(WIDTH) + i32(FIRST))
     i = i32(0)
     while i < i32(wide << i32(1)) and left >= i32(0):
-        x, width, left = get(True, x, context, sums, coarse, pieces, left, lane)
+        x, width, left = get(True, x, context, sums_at(context), sums, coarse, pieces, left, lane)
         number = i32(i32(i32(wide << i32(1)) * lane) + i)
         store_u8_any(widths + i64(number), u32(width))
         context = i32(i32(WIDTH) + width)
@@ -330,57 +341,68 @@ def take_blocks(
     x, left, one, two, before, sums, coarse, pieces, unit, bit, words, at, found, warp, lane
 ):  # fmt: skip
     """Decode the differences of a tile into a shared array; returns (state, left, bit behind)."""
-    k = i32(0)
-    while k < i32(32):
-        words[u32(i32(at + i32(i32(k << i32(5)) + lane)))] = u32(0)
-        k = i32(k + i32(1))
-    # Blocks are listed by their number here: half-words serve for it, one a block.
-    first = i32(lane << i32(1))
-    count = list_numbers(one, two, first, found, i32(warp << i32(6)), lane)
+    count = list_numbers(one, two, i32(lane << i32(1)), found, i32(warp << i32(6)), lane)
+    if count < i32(BLOCKS):
+        k = i32(0)
+        while k < i32(8):
+            place = i32(at + i32(i32(i32(k << i32(5)) + lane) << i32(2)))
+            store_4_shared(words, place, i32(0), i32(0), i32(0), i32(0))
+            k = i32(k + i32(1))
+        cuda.syncwarp()
+    is_deep = vote(max_i32(one, two) > i32(WHOLE)) != u32(0)  # whether some bits are raw
     step = i32(0)
     while i32(step << i32(1)) < count and left >= i32(0):
         mine = i32(i32(step << i32(1)) + i32(lane >> i32(4)))
         takes = mine < count
-        width = i32(0)
-        block = i32(0)
+        entry = i32(0)
         if takes:
             entry = found[u32(i32(i32(warp << i32(6)) + mine))]
-            width = i32(entry & i32(31))
-            block = i32(entry >> i32(5))
-        x, symbol, left = get(takes, x, i32(i32(FIELD) + width), sums, coarse, pieces, left, lane)
-        low = i32(0)
-        if width > i32(WHOLE):
-            low = i32(width - i32(WHOLE))
-        low_one = cuda.shfl_sync(ALL, low, 0)
-        low_two = cuda.shfl_sync(ALL, low, 16)
-        if takes:
-            field = shift_left(u32(symbol), low)
+        width = i32(entry & i32(31))
+        x, symbol, left = get(
+            takes, x, i32(i32(FIELD) + width), i32(entry >> i32(11)), sums, coarse, pieces, left,
+            lane,
+        )  # fmt: skip
+        field = u32(symbol)
+        if is_deep:
+            low = i32(0)
+            if width > i32(WHOLE):
+                low = i32(width - i32(WHOLE))
+            low_one = cuda.shfl_sync(ALL, low, 0)
+            low_two = cuda.shfl_sync(ALL, low, 16)
             if low > i32(0):
                 place = bit + i64(i32(i32(lane & i32(15)) * low))
                 if lane >= i32(16):
                     place += i64(i32(low_one << i32(4)))
-                field = u32(field | read_bits(unit, place, low))
+                field = u32(shift_left(field, low) | read_bits(unit, place, low))
+            bit += i64(i32(i32(low_one + low_two) << i32(4)))
+        if takes:
             d = i32(i32(field) - i32(shift_left(u32(1), i32(width - i32(1)))))
-            j = i32(i32(block << i32(4)) + i32(lane & i32(15)))
+            j = i32(i32(i32(entry >> i32(1)) & i32(0x3F0)) | i32(lane & i32(15)))
             words[u32(i32(at + value_place(j)))] = u32(d)
-        bit += i64(i32(i32(low_one + low_two) << i32(4)))
         step = i32(step + i32(1))
     cuda.syncwarp()
     return x, left, bit
 
 
 @device
+def listed(width, block):
+    """Pack what a step needs of a block."""
+    start = sums_at(i32(i32(FIELD) + width))
+    return i32(i32(start << i32(11)) | i32(i32(block << i32(5)) | width))
+
+
+@device
 def list_numbers(one, two, first, found, at, lane):
-    """List the blocks of a tile that have a width: number and width. Returns how many."""
+    """List the blocks that have a width: width, number, place of sums. Returns how many."""
     both = i32(i32(one > i32(0)) + i32(two > i32(0)))
     upto = running_sum(both, lane)
     place = i32(at + i32(upto - both))
     cuda.syncwarp()
     if one > i32(0):
-        found[u32(place)] = i32(i32(first << i32(5)) | one)
+        found[u32(place)] = listed(one, first)
         place = i32(place + i32(1))
     if two > i32(0):
-        found[u32(place)] = i32(i32(i32(first + i32(1)) << i32(5)) | two)
+        found[u32(place)] = listed(two, i32(first + i32(1)))
     cuda.syncwarp()
     return cuda.shfl_sync(ALL, upto, 31)
 

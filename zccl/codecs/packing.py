@@ -17,7 +17,7 @@ from zccl.typing import Array
 
 _HEAD = struct.Struct("<IIQ")  # log2 of a unit, words of the frequencies, words of all records
 HEAD_NWORDS = _HEAD.size // 4
-UNIT_NBYTES = 12288  # of records in a unit, or more
+UNIT_NBYTES = 8192  # of records in a unit, or more
 
 
 class Head(NamedTuple):
