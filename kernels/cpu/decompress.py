@@ -27,8 +27,9 @@ from zccl.kernels.cpu.stages import (
 )
 from zccl.kernels.cpu.tilings import (
     distances_fit,
-    read_distances,
-    scale_distances,
+    place_alone,
+    place_inside,
+    read_values,
     scatter_tile,
 )
 
@@ -80,15 +81,22 @@ def decode_tile(record, widths, differences, step, y):
 
 
 @helper
-def decode_axes_tile(record, axes, widths, differences, zeros, codes, step, y):
-    """Decode a coded tile of more than one axis, escapes left aside."""
-    if distances_fit(widths):
-        read_distances(axes, record.blocks, widths, zeros, differences)
-        scale_distances(differences, record.base, (record.kind & SMALL) != 0, step, y)
-    else:
-        read_codes(record, axes, widths, differences, codes)
+def decode_axes_tile(record, tiling, tile, widths, differences, zeros, codes, step, y, out):
+    """Decode a coded tile of more than one axis, escapes left aside.
+
+    Into its place in `out` where it can; returns whether it is in `y` instead.
+    """
+    if not distances_fit(widths):
+        read_codes(record, tiling[0], widths, differences, codes)
         for j in range(TILE):
             y[j] = y.dtype.type(np.float64(codes[j]) * step)
+        return True
+    place = place_inside(tiling, tile)
+    if place[0] >= 0 and not record.entries:
+        read_values(tiling[0], record, widths, zeros, differences, step, out, place)
+        return False
+    read_values(tiling[0], record, widths, zeros, differences, step, y, place_alone(tiling))
+    return True
 
 
 @helper
@@ -191,6 +199,7 @@ def decompress_tiles(table, words, nwords, step, divisor, reduced, first_tile, o
             y = gathered
             bits = gathered_bits
         m = y.size
+        in_scratch = tiling[0] != 1
         record = open_record(table[tile], words, nwords, m, value_words, widths, spare)
         if record.nwords < 0:
             return DAMAGED, found
@@ -202,7 +211,9 @@ def decompress_tiles(table, words, nwords, step, divisor, reduced, first_tile, o
             if tiling[0] == 1 or record.kind & ZERO:
                 decode_tile(record, widths, differences, step, y)
             else:
-                decode_axes_tile(record, tiling[0], widths, differences, zeros, codes, step, y)
+                in_scratch = decode_axes_tile(
+                    record, tiling, origin + tile, widths, differences, zeros, codes, step, y, out
+                )
             if record.entries:
                 read_codes(record, tiling[0], widths, differences, codes)
                 apply_entries(record.escapes, record.entries, value_words, one, codes, step, sums)
@@ -215,6 +226,6 @@ def decompress_tiles(table, words, nwords, step, divisor, reduced, first_tile, o
             finish_values(sums, divisor, reduced, y)
             if not reduced:
                 restore_bits(record, value_words, bits)
-        if tiling[0] != 1:
+        if in_scratch:
             scatter_tile(y, tiling, origin + tile, out)
     return GOOD, found

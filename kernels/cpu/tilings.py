@@ -5,7 +5,7 @@ A tiling is (axes, Z, Y, X), the lengths of the array's last three axes; (1, 1, 
 
 import numpy as np
 
-from zccl.formats import BLOCK, BLOCKS, TILE, TILE_SHAPES
+from zccl.formats import BLOCK, BLOCKS, SMALL, TILE, TILE_SHAPES
 from zccl.kernels.cpu._compile import helper
 from zccl.kernels.cpu.memory import address
 from zccl.kernels.cpu.stages import (
@@ -136,24 +136,68 @@ def difference_rows(axes, low, rows):
 
 
 @helper
-def read_distances(axes, source, widths, zeros, distances):
-    """Unpack the blocks of a record and sum up along all axes, in 32 bits; `zeros` are 16."""
+def scale_block(distances, base, small, itemsize, step, target):
+    """Scale 16 codes, given as distances from the base; in float32 those of a SMALL tile."""
+    if itemsize == 8:
+        scale_f8(distances, base, step, target)
+    elif small:
+        scale_small(distances, base, step, target)
+    else:
+        scale_f4(distances, base, step, target)
+
+
+@helper
+def read_values(axes, record, widths, zeros, distances, step, y, place):
+    """Unpack the blocks of a record, sum up along all axes in 32 bits, and scale.
+
+    `zeros` are 16 of them, `distances` scratch. `place` is where the values go in `y`: the first
+    one, and how far rows and planes of the tile are apart.
+    """
     length = row_length(axes)
-    rows = TILE // length if axes == 2 else _Y3  # that are summed up one by one
-    start = address(distances)
-    at = start
+    rows = TILE // length if axes == 2 else _Y3  # of a plane
+    small = (record.kind & SMALL) != 0
+    size = y.itemsize
+    source = record.blocks
+    at = address(distances)
     for row in range(TILE // length):
         before = np.int32(0)
         above = at - 4 * length if row % rows else address(zeros)
+        target = address(y) + size * (place[0] + place[1] * row)
         for k in range(row * length // BLOCK, (row + 1) * length // BLOCK):
             width = np.int64(widths[k])
             before = unpack_integrate(source, width, before, above, at)
+            if axes == 2:
+                scale_block(at, record.base, small, size, step, target)
+                target += size * BLOCK
             source += 2 * width
             at += 4 * BLOCK
             above += 4 * BLOCK if row % rows else 0
     if axes == 3:
-        for at in range(start + 4 * _PLANE, start + 4 * TILE, 4 * BLOCK):
-            sum_16(at, at - 4 * _PLANE, at)
+        at = address(distances)
+        for block in range(BLOCKS):
+            if block >= _PLANE // BLOCK:
+                sum_16(at, at - 4 * _PLANE, at)
+            start = place[0] + place[2] * (block // _Y3) + place[1] * (block % _Y3)
+            scale_block(at, record.base, small, size, step, address(y) + size * start)
+            at += 4 * BLOCK
+
+
+@helper
+def place_inside(tiling, tile):
+    """Place of a tile in the array, as `read_values` takes it; first -1 where it sticks out."""
+    _, z, y, x = tiling
+    b, z0, y0, x0, tz, ty, tx = corner(tiling, tile)
+    first = ((b * z + z0) * y + y0) * x + x0
+    if z0 + tz > z or y0 + ty > y or x0 + tx > x:
+        first = -1
+    return first, x, x * y
+
+
+@helper
+def place_alone(tiling):
+    """Place of a tile in an array of its own."""
+    length = row_length(tiling[0])
+    return np.int64(0), length, np.int64(_PLANE)
 
 
 @helper
@@ -186,19 +230,3 @@ def distances_fit(widths):
     for k in range(widths.size):
         total += (np.int64(1) << np.int64(widths[k])) >> 1
     return total * BLOCK < 2**31
-
-
-@helper
-def scale_distances(distances, base, small, step, y):
-    """Scale codes that are so far from the base; in float32 those of a SMALL tile."""
-    at = address(distances)
-    target = address(y)
-    for _ in range(BLOCKS):
-        if y.itemsize == 8:
-            scale_f8(at, base, step, target)
-        elif small:
-            scale_small(at, base, step, target)
-        else:
-            scale_f4(at, base, step, target)
-        at += 4 * BLOCK
-        target += BLOCK * y.itemsize

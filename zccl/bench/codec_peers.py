@@ -1,4 +1,4 @@
-"""Other compressors with an error bound, where they are installed: zfp and SZ3."""
+"""Whole compressors with an error bound: zccl's denser settings; zfp and SZ3 where installed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import zccl
 from zccl.typing import Array
 
 
@@ -40,13 +41,22 @@ def _sz3(pysz: Any) -> CodecPeer:
     return CodecPeer(compress, decompress)
 
 
+def _zccl(predictor: str, coding: str) -> CodecPeer:
+    options = zccl.Options(predictor=predictor, coding=coding)
+    return CodecPeer(
+        lambda array, bound: zccl.compress(array, bound, options=options),
+        lambda stream, like: zccl.decompress(stream),
+    )
+
+
+_OWN = {"tiles": ("auto", "fixed"), "packed": ("1d", "entropy"), "dense": ("auto", "entropy")}
 _PEERS = {"zfp": ("zfpy", _zfp), "sz3": ("pysz", _sz3)}
 NAMES = tuple(_PEERS)
 
 
 def installed_peers() -> dict[str, CodecPeer]:
-    """Return the compressors that can be imported."""
-    found = {}
+    """Return zccl's own denser settings, and the compressors that can be imported."""
+    found = {name: _zccl(*setting) for name, setting in _OWN.items()}
     for name, (module, make) in _PEERS.items():
         try:
             found[name] = make(importlib.import_module(module))

@@ -48,7 +48,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--bounds", type=arguments.bounds, default="1e-2,1e-3,1e-4", help=help_text)
     add("-d", "--dtype", choices=(*_DTYPES, "both"), default="both", help="of the values")
     add("--twin", action="store_true", help="hold the kernels against their plain-loop twin, too")
-    add("--peers", action="store_true", help="measure zfp (zfpy) and SZ3 (pysz) where installed")
+    add("--peers", action="store_true", help="whole streams, too: denser settings, zfp and SZ3")
     arguments.add_rounds(parser, argparse.SUPPRESS, argparse.SUPPRESS)
     arguments.add_check(parser)
 
