@@ -186,7 +186,10 @@ def unpack(words: Array, n: int, dtype: np.dtype, threads: int = 1) -> Body:
         raise StreamError("damaged stream: the units of an entropy-coded body do not fit")
     table = np.empty(tile_count(n), np.uint64)
     runs = tile_runs(offsets.size - 1, threads, _least_units(head.unit))
-    rooms = [np.empty(head.nwords + SLACK, np.uint32) for _ in runs]
+    try:
+        rooms = [np.empty(head.nwords + SLACK, np.uint32) for _ in runs]
+    except MemoryError as error:  # a few forged bytes can announce as much
+        raise StreamError(f"damaged stream: it announces {head.nwords} words") from error
 
     def work(run: slice) -> int:
         room = rooms[runs.index(run)][: head.nwords]
