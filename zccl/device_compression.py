@@ -11,10 +11,10 @@ import numpy as np
 from zccl import errorbound
 from zccl.arrays import fill_number, value_dtype
 from zccl.codecs import container, device_packing
-from zccl.codecs.coder import check_device_axes
 from zccl.codecs.device_tiles import DeviceTiles, plain_checksum
 from zccl.codecs.ranges import largest_below
-from zccl.codecs.tiles import Body, Grid, tile_count
+from zccl.codecs.sample import chosen_axes
+from zccl.codecs.tiles import Body, Grid, Tiles, tile_count
 from zccl.compression import coded_dtype, on_best_step, stream_tiling
 from zccl.device import (
     DeviceArray,
@@ -37,7 +37,7 @@ from zccl.formats import (
     Header,
 )
 from zccl.ops import Op
-from zccl.options import CODINGS, PREDICTORS, Options
+from zccl.options import CODINGS, Options
 from zccl.streams import on_stream
 
 
@@ -45,8 +45,6 @@ def compress(
     array: Any, bound: float | None, mode: str, options: Options, stream: Any
 ) -> DeviceArray:
     """Compress a device array; checked arguments, see `zccl.compress`."""
-    axes = 1 if options.predictor == "auto" else PREDICTORS.index(options.predictor)
-    check_device_axes(axes)
     array = device_array(array, "array")
     with on_stream(array, stream):
         header = Header(EXACT, array.dtype, array.shape)
@@ -57,21 +55,24 @@ def compress(
             low, high = tiles.finite_range(values, fill) if mode == "rel" else (0.0, 0.0)
             absolute = errorbound.absolute_bound(bound, mode, low, high)
             grid = Grid(errorbound.grid_step(absolute, values.dtype), absolute, fill=fill)
+            header.axes = chosen_axes(options.predictor, values, array.shape, grid.step, fill)
+            cut = Tiles.of(values, stream_tiling(header))
             coded = on_best_step(
-                grid, array.dtype, values.size, lambda g: tiles.encode(values, g),
+                grid, array.dtype, cut.size, lambda g: tiles.encode(cut, g),
                 lambda g: _largest_on(g, values),
             )  # fmt: skip
-            may_be_constant = coded is None or coded[1].words.size <= _constant_nwords(values.size)
+            may_be_constant = coded is None or coded[1].words.size <= _constant_nwords(cut.size)
             if may_be_constant and _is_constant(array):
                 header.step = grid.step
             elif coded is not None:
                 grid, body = coded
-                parts = _packed(header, body, values.size, values.dtype, options.coding)
+                parts = _packed(header, body, cut.size, values.dtype, options.coding)
                 if sum(part.nbytes for part in parts) <= array.nbytes:
                     header.error_bound, header.step = grid.error_bound, grid.step
                     header.form, header.checksum = CODED, body.checksum
                     return _assemble(header, *parts)
                 header.coding = FIXED
+        header.axes = 1
         if _is_constant(array):
             header.form = CONSTANT
             return write_plain(header, array.reshape(-1)[:1])
@@ -202,9 +203,9 @@ def decompress(data: Any, out: Any, stream: Any) -> DeviceArray:
             return target
         values = device_values_target(target)
         tiles = DeviceTiles(coded_dtype(header))
-        check_device_axes(header.axes)
-        coded = _coded_body(header, body, values.size)
-        tiles.decode(coded, header.step, values, reduced=header.contributors > 1)
+        cut = Tiles.of(values, stream_tiling(header))
+        coded = _coded_body(header, body, cut.size)
+        tiles.decode(coded, header.step, cut, reduced=header.contributors > 1)
         device_from_values(values, target)
         return target
 
@@ -214,7 +215,6 @@ def combine(
 ) -> DeviceArray:
     """Reduce the coded bodies of two streams on one grid; `header` is that of the result."""
     dtype = coded_dtype(header)
-    check_device_axes(header.axes)
     n = stream_tiling(header).n
     tiles = DeviceTiles(dtype)
     bodies = []
@@ -224,8 +224,9 @@ def combine(
         else:
             element = cupy.full(head.shape, _plain_elements(head, body)[0], head.dtype)
             grid = Grid(step, 0.0, movement=False, fill=math.nan)
-            bodies.append(tiles.encode(device_values(element), grid)[0])
-    total = tiles.combine(bodies[0], bodies[1], op, n, step)
+            cut = Tiles.of(device_values(element), stream_tiling(header))
+            bodies.append(tiles.encode(cut, grid)[0])
+    total = tiles.combine(bodies[0], bodies[1], op, n, step, header.axes)
     header.form, header.checksum = CODED, total.checksum
     coding = CODINGS[max(head.coding for head, _ in parts)]
     return _assemble(header, *_packed(header, total, n, dtype, coding))

@@ -42,7 +42,7 @@ OWN_NWORDS = 4096  # room for the record of one's own values, a block
 MAX_SMALL = float(2**24)
 
 _i, _d, _w = types.int64, types.float64, types.int32
-SIGNATURE = (_w, _i, _d, _w, _i, _i, _i, _i, _i, _i, _i, _i, _i, _w, _i)
+SIGNATURE = (_w, _i, _d, _w, _i, _i, _i, _i, _i, _i, _i, _i, _i, _w, _i, _w)
 VALUES_SIGNATURE = (
     _w, _i, _i, _d, _d, _d, _d, _d, _w, _i, _i, _i, _i, _i, _i, _i, _w, _i
 )  # fmt: skip
@@ -66,11 +66,12 @@ def _make_hop(value_words):
 
     @device
     def finish_values(
-        op, slots_a, flags_a, slots_b, flags_b, m, step, words, at, d, table, out, work, tile, lane
-    ):
+        op, slots_a, flags_a, slots_b, flags_b, m, step, words, at, d, table, out, work, tile, lane,
+        axes,
+    ):  # fmt: skip
         """Reduce two tiles that lie in slots, at least one of them raw or a sum too long."""
         _, _, _, same, _ = reduce_values(
-            op, slots_a, flags_a, slots_b, flags_b, m, step, False, words, at, lane
+            op, slots_a, flags_a, slots_b, flags_b, m, step, False, words, at, lane, axes
         )
         kind = i32(RAW)
         nwords = i32(m * i32(value_words))
@@ -87,11 +88,12 @@ def _make_hop(value_words):
 
     @device
     def finish_extremes(
-        op, slots_a, flags_a, slots_b, flags_b, m, step, words, at, d, table, out, work, tile, lane
-    ):
+        op, slots_a, flags_a, slots_b, flags_b, m, step, words, at, d, e, table, out, work, tile,
+        lane, axes,
+    ):  # fmt: skip
         """Code the winners of two coded tiles that lie in slots."""
         fine, base, good, same, largest = reduce_values(
-            op, slots_a, flags_a, slots_b, flags_b, m, step, True, words, at, lane
+            op, slots_a, flags_a, slots_b, flags_b, m, step, True, words, at, lane, axes
         )
         checksum = i64(0)
         if not fine:
@@ -99,7 +101,7 @@ def _make_hop(value_words):
         else:
             (
                 nwords, kind, entries, escaped, starts, before_run, first, second, before, halves
-            ) = choose_form(m, base, good, same, words, at, lane, d)  # fmt: skip
+            ) = choose_form(m, base, good, same, words, at, lane, d, e, axes)  # fmt: skip
             cuda.syncwarp()
             if has_small and (kind & i32(RAW)) == i32(0):
                 size = max_i32(largest, i32(min(abs(base), i64(1 << 30))))
@@ -108,7 +110,7 @@ def _make_hop(value_words):
             first_word = place_on_all(work, nwords, lane)
             address = out + 4 * first_word
             write(
-                address, nwords, kind, base, entries, escaped, starts, before_run, d, first,
+                address, nwords, kind, base, entries, escaped, starts, before_run, d, e, first,
                 second, before, halves, i32(0), slots_a, words, at, lane,
             )  # fmt: skip
             if lane == i32(0):
@@ -121,7 +123,7 @@ def _make_hop(value_words):
         op, m, step, keep_small,
         at_a, kind_a, base_a, first_a, second_a, used_a, entries_a,
         at_b, kind_b, base_b, first_b, second_b, used_b, entries_b,
-        slots_a, flags_a, slots_b, flags_b, words, d, e, table, out, work, tile, lane,
+        slots_a, flags_a, slots_b, flags_b, words, d, e, table, out, work, tile, lane, axes,
     ):  # fmt: skip
         """Reduce two opened records into one; returns what it adds to the checksum."""
         at = i32(0)
@@ -168,21 +170,21 @@ def _make_hop(value_words):
         if by_values:
             open_numbers(
                 slots_a, flags_a, at_a, kind_a, base_a, base_words_of(kind_a), first_a, second_a,
-                used_a, entries_a, m, step, words, at, d, lane,
+                used_a, entries_a, m, step, words, at, d, lane, axes,
             )  # fmt: skip
             open_numbers(
                 slots_b, flags_b, at_b, kind_b, base_b, base_words_of(kind_b), first_b, second_b,
-                used_b, entries_b, m, step, words, at, d, lane,
+                used_b, entries_b, m, step, words, at, d, lane, axes,
             )  # fmt: skip
             if raw or op == i32(SUM):
                 checksum = finish_values(
                     op, slots_a, flags_a, slots_b, flags_b, m, step, words, at, d, table, out,
-                    work, tile, lane,
+                    work, tile, lane, axes,
                 )  # fmt: skip
             else:
                 checksum = finish_extremes(
-                    op, slots_a, flags_a, slots_b, flags_b, m, step, words, at, d, table, out,
-                    work, tile, lane,
+                    op, slots_a, flags_a, slots_b, flags_b, m, step, words, at, d, e, table, out,
+                    work, tile, lane, axes,
                 )  # fmt: skip
         cuda.syncwarp()
         return checksum
@@ -201,7 +203,7 @@ def make(value_words):
         op, n, step, keep_small,
         table_a, words_a, nwords_a,
         table_b, words_b, nwords_b,
-        table, words, work, everything, result,
+        table, words, work, everything, result, axes,
     ):  # fmt: skip
         """Reduce the tiles of the list and hand over the result of the whole call.
 
@@ -211,6 +213,7 @@ def make(value_words):
         step : grid step
         everything : whether all tiles are taken instead of those of the list
         result : address of four words, as in `placement.finish`
+        axes : of the tiles
         others : as for `combine_tiles`
         """
         tile_words = cuda.shared.array(ROOM, u32)
@@ -248,7 +251,7 @@ def make(value_words):
                     at_b, kind_b, base_b, first_b, second_b, used_b, entries_b,
                     address_of(slot_array_a), address_of(flag_array_a),
                     address_of(slot_array_b), address_of(flag_array_b),
-                    tile_words, d, e, table, words, work, tile, lane,
+                    tile_words, d, e, table, words, work, tile, lane, axes,
                 )  # fmt: skip
             i += blocks
         if lane == i32(0) and sums != i64(0):
@@ -304,16 +307,16 @@ def make_with_values(value_words):
                 x, m, inverse, step, f64(0), False, limit, fill, tile_words, i32(0), lane
             )
             cuda.syncwarp()
-            (
-                nwords, kind, entries, escaped, starts, before_run, first, second, before, halves
-            ) = choose_form(m, base, good, same, tile_words, i32(0), lane, d)  # fmt: skip
+            (nwords, kind, entries, escaped, starts, before_run, first, second, before, halves) = (
+                choose_form(m, base, good, same, tile_words, i32(0), lane, d, e, i32(1))
+            )
             cuda.syncwarp()
             if has_small and (kind & i32(RAW)) == i32(0):
                 is_far = f64(max_i32(largest, i32(abs(base)))) > small_code
                 if vote(is_far) == u32(0):
                     kind = i32(kind | i32(SMALL))
             write(
-                own, nwords, kind, base, entries, escaped, starts, before_run, d, first, second,
+                own, nwords, kind, base, entries, escaped, starts, before_run, d, e, first, second,
                 before, halves, rank, x, tile_words, i32(0), lane,
             )  # fmt: skip
             number = i32(sum_of_lanes(u32(cuda.popc(escaped))))
@@ -336,7 +339,7 @@ def make_with_values(value_words):
                     at_b, kind_b, base_b, first_b, second_b, used_b, entries_b,
                     address_of(slot_array_a), address_of(flag_array_a),
                     address_of(slot_array_b), address_of(flag_array_b),
-                    tile_words, d, e, table, words, work, tile, lane,
+                    tile_words, d, e, table, words, work, tile, lane, i32(1),
                 )  # fmt: skip
             cuda.syncwarp()
             i += blocks

@@ -29,7 +29,7 @@ SHARED = WARPS * ROOM + 4
 _i, _d = types.int64, types.float64
 SIGNATURE = (
     _i, _i, _i, _d, _d, _d, types.int32, _d, _d, _d, types.int32,
-    _i, _i, _i, _i, _i, _i, types.int32, _i, _i,
+    _i, _i, _i, _i, _i, _i, types.int32, _i, _i, types.int32,
 )  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def make(value_words):
     def compress_rest(
         values, n, share, inverse, step, error_bound, movement, limit, small_code, fill, rank,
         table, table_stride, words, words_stride, work, work_stride, everything,
-        result, result_stride,
+        result, result_stride, axes,
     ):  # fmt: skip
         """Compress the tiles of the list and hand over the result of the whole call.
 
@@ -53,6 +53,7 @@ def make(value_words):
         limit : largest distance of a code from the base
         everything : whether all tiles are taken instead of those of the list
         result : address of four words, as in `placement.finish`
+        axes : of the tiles
         others : as for `compress_tiles`
         """
         tile_words = cuda.shared.array(SHARED, u32)
@@ -72,6 +73,7 @@ def make(value_words):
         if count == i64(0) or i64(cuda.blockIdx.x) >= blocks:
             return
         d = cuda.local.array(32, i32)
+        e = cuda.local.array(32, i32)
         sums = i64(0)
         raw_values = i64(0)
         i = i64(cuda.blockIdx.x) * i64(WARPS) + i64(warp)
@@ -86,7 +88,7 @@ def make(value_words):
             cuda.syncwarp()
             (
                 nwords, kind, entries, escaped, starts, before_run, first, second, before, halves
-            ) = choose_form(m, base, good, same, tile_words, at, lane, d)  # fmt: skip
+            ) = choose_form(m, base, good, same, tile_words, at, lane, d, e, axes)  # fmt: skip
             cuda.syncwarp()
             if has_small and (kind & i32(RAW)) == i32(0):
                 is_far = f64(max_i32(largest, i32(abs(base)))) > small_code
@@ -98,8 +100,8 @@ def make(value_words):
             record_at = cuda.shfl_sync(0xFFFFFFFF, record_at, 0)
             address = words + i64(4) * record_at
             write(
-                address, nwords, kind, base, entries, escaped, starts, before_run, d, first,
-                second, before, halves, rank, x, tile_words, at, lane,
+                address, nwords, kind, base, entries, escaped, starts, before_run, d, e,
+                first, second, before, halves, rank, x, tile_words, at, lane,
             )  # fmt: skip
             found = record_checksum(address, nwords, kind, tile, lane)
             number = i32(sum_of_lanes(u32(cuda.popc(escaped))))

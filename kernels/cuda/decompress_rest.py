@@ -30,7 +30,7 @@ WARPS = 1
 ROOM = TILE + 8
 
 _i, _d = types.int64, types.float64
-SIGNATURE = (_i, _i, _d, _d, types.int32, _i, _i, _i, _i, types.int32, _i)
+SIGNATURE = (_i, _i, _d, _d, types.int32, _i, _i, _i, _i, types.int32, _i, types.int32)
 
 
 @device
@@ -75,7 +75,7 @@ def make(value_words):
             cuda.syncwarp()
 
     def decompress_rest(
-        out, n, step, divisor, reduced, table, words, total_nwords, work, everything, result
+        out, n, step, divisor, reduced, table, words, total_nwords, work, everything, result, axes
     ):
         """Decompress the tiles of the list and hand over the result of the whole call.
 
@@ -85,6 +85,7 @@ def make(value_words):
         reduced : whether this is the result of a reduction: NaN loses its payload
         everything : whether all tiles are taken instead of those of the list
         result : address of four words, as in `placement.finish`
+        axes : of the tiles
         others : as for `decompress_tiles`
         """
         tile_words = cuda.shared.array(ROOM, u32)
@@ -119,7 +120,7 @@ def make(value_words):
                 else:
                     open_numbers(
                         slots, flags, address, kind, base, base_words_of(kind), first, second,
-                        used, entries, m, step, tile_words, i32(0), d, lane,
+                        used, entries, m, step, tile_words, i32(0), d, lane, axes,
                     )  # fmt: skip
                     for row in range(32):
                         j = i32(i32(LANES * row) + lane)

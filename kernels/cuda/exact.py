@@ -20,6 +20,7 @@ from zccl.kernels.cuda._intrinsics import (
     store_u32_any,
     sub_f64,
 )
+from zccl.kernels.cuda.axes import difference_axes, row_word
 from zccl.kernels.cuda.blocks import pack_blocks
 from zccl.kernels.cuda.escapes import count_entries, put_entries, run_starts
 from zccl.kernels.cuda.record import allowance, place_of_blocks
@@ -41,12 +42,6 @@ def run_mask(lane, m):
     if inside >= i32(LANES):
         return u32(0xFFFFFFFF)
     return bits_below(inside)
-
-
-@device
-def row_word(row, lane):
-    """Word of a lane's value in row `row`."""
-    return i32(i32(33) * i32(row) + lane)
 
 
 @device
@@ -226,9 +221,10 @@ def _make_quantise(value_words):
 
 def _make_form(value_words):
     @device
-    def form(m, base, good, same, words, at, lane, d):
+    def form(m, base, good, same, words, at, lane, d, e, axes):
         """Choose the form of a tile from its flags and the codes in the shared array.
 
+        `d` gets its differences along the row, `e` those along all axes, which a record has.
         Returns (words, kind without SMALL, entries, escaped, starts, before, first, second, place
         of blocks, half-words of blocks): the last ones are what `write` needs.
         """
@@ -237,7 +233,12 @@ def _make_form(value_words):
         before_run = difference_chain(words, at, lane, good, base, d)
         starts = run_starts(escaped, same, lane)
         entries = count_entries(starts)
-        first, second = widths_of(d)
+        if axes == i32(1):
+            for j in range(32):
+                e[j] = d[j]
+        else:
+            difference_axes(words, at, before_run, d, e, lane, axes)
+        first, second = widths_of(e)
         before, halves = place_of_blocks(first, second, lane)
         nwords = coded_nwords(base, halves, entries, i32(value_words))
         kind = coded_kind(base, halves, entries, False)
@@ -259,14 +260,14 @@ def _make_form(value_words):
 def _make_write(value_words):
     @device
     def write(
-        address, nwords, kind, base, entries, escaped, starts, before_run, d, first, second,
+        address, nwords, kind, base, entries, escaped, starts, before_run, d, e, first, second,
         before, halves, rank, values, words, at, lane,
     ):  # fmt: skip
         """Write the record of a tile whose form is chosen."""
         if (kind & i32(RAW)) != i32(0):
             put_raw(address, values, nwords, lane)
         else:
-            used = put_coded(words, at, address, base, d, first, second, before, halves, lane)
+            used = put_coded(words, at, address, base, e, first, second, before, halves, lane)
             if entries > i32(0):
                 put_entries(
                     address + 4 * i64(used), escaped, starts, entries, d, before_run, base, rank,

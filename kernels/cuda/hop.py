@@ -7,7 +7,7 @@ registers alone; the others fill slots (see `numbers`), and leave values in the 
 
 from collections import namedtuple
 
-from zccl.formats import MAX_DISTANCE
+from zccl.formats import MAX_DISTANCE  # along one axis; half as far with each more
 from zccl.kernels.cuda._compat import ALL, LANES, cuda, device, f64, i32, i64, u32
 from zccl.kernels.cuda._intrinsics import (
     f64_of_bits,
@@ -17,8 +17,8 @@ from zccl.kernels.cuda._intrinsics import (
     max_i32,
     mul_f64,
 )
-from zccl.kernels.cuda.exact import choose_base, previous_bits, row_word
-from zccl.kernels.cuda.numbers import slot_of
+from zccl.kernels.cuda.axes import row_word, slot_of
+from zccl.kernels.cuda.exact import choose_base, previous_bits
 from zccl.kernels.cuda.values import VALUES
 from zccl.kernels.cuda.warp import vote
 
@@ -71,7 +71,9 @@ def _make(value_words):
         return number, content, coded
 
     @device
-    def reduce_values(op, slots_a, flags_a, slots_b, flags_b, m, step, recodes, words, at, lane):
+    def reduce_values(
+        op, slots_a, flags_a, slots_b, flags_b, m, step, recodes, words, at, lane, axes
+    ):  # fmt: skip
         """Sum or winners of two tiles in slots, as values in the slots of a.
 
         With `recodes` the codes among the winners also go to the shared array, as for
@@ -114,7 +116,7 @@ def _make(value_words):
             cuda.syncwarp()  # lanes behind the end of a short tile read its last value in all rows
             good = inside and coded
             found, base = choose_base(found, base, good, code)
-            near = good and abs(code - base) <= i64(MAX_DISTANCE)
+            near = good and abs(code - base) <= (i64(MAX_DISTANCE) >> i64(i32(axes - i32(1))))
             if row == 0:
                 carried = cuda.shfl_sync(ALL, bits, 0)
             same = bits == previous_bits(bits, carried, lane)

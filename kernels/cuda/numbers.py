@@ -19,6 +19,7 @@ from zccl.kernels.cuda._intrinsics import (
     store_i64_any,
     store_u8_any,
 )
+from zccl.kernels.cuda.axes import put_axes_codes, slot_of
 from zccl.kernels.cuda.blocks import offset_of, unpack_blocks
 from zccl.kernels.cuda.checksum import stage_any
 from zccl.kernels.cuda.record import load_code, place_of_blocks
@@ -27,12 +28,6 @@ from zccl.kernels.cuda.warp import running_sum_64
 
 SLOTS = 1056
 FLAG_WORDS = 128  # of 8 bytes
-
-
-@device
-def slot_of(slots, j):
-    """Address of slot j."""
-    return slots + 8 * i64(i32(j) + i32(i32(j) >> i32(5)))
 
 
 @device
@@ -55,7 +50,15 @@ def read_differences(words, at, address, nwords, kind, base_words, first, second
 
 
 @device
-def put_codes(slots, flags, base, d, lane):
+def clear_flags(flags, lane):
+    """Say that all slots have codes."""
+    for k in range(4):
+        store_i64_any(flags + i64(8) * i64(i32(i32(32 * k) + lane)), i64(0))
+    cuda.syncwarp()
+
+
+@device
+def put_codes(slots, base, d, lane):
     """Codes of a lane's run into their slots."""
     total = i64(0)
     for j in range(32):
@@ -65,7 +68,6 @@ def put_codes(slots, flags, base, d, lane):
         code += i64(d[j])
         index = i64(i32(lane << i32(5)) + i32(j))
         store_i64_any(slot_of(slots, index), code)
-        store_u8_any(flags + index, u32(0))
     cuda.syncwarp()
 
 
@@ -157,14 +159,18 @@ def _make(value_words):
     @device
     def open_numbers(
         slots, flags, address, kind, base, base_words, first, second, used, entries, m, step,
-        words, at, d, lane,
+        words, at, d, lane, axes,
     ):  # fmt: skip
         """Fill slots and flags from an opened record."""
         if (kind & i32(RAW)) != i32(0):
             raw_numbers(slots, flags, address, kind, m, lane)
         else:
             read_differences(words, at, address, used, kind, base_words, first, second, d, lane)
-            put_codes(slots, flags, base, d, lane)
+            if axes == i32(1):
+                put_codes(slots, base, d, lane)
+            else:
+                put_axes_codes(slots, base, d, lane, axes)
+            clear_flags(flags, lane)
             if entries > i32(0):
                 list_at = address + 4 * (i64(used) + 1)
                 take_out_stand_ins(slots, flags, list_at, entries, value_words, lane)

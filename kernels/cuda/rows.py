@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from zccl.formats import ESCAPES, MAX_DISTANCE, SMALL, TILE, ZERO
+from zccl.formats import ESCAPES, MAX_DISTANCE, SMALL, TILE, ZERO, max_distance
 from zccl.kernels.cuda import (
     combine,
     combine_rest,
@@ -24,6 +24,7 @@ from zccl.kernels.cuda import (
     extremes,
     order,
     plain,
+    tilings,
     value_range,
     verify,
 )
@@ -36,6 +37,7 @@ from zccl.kernels.cuda.launch import (
     multiprocessors,
 )
 from zccl.kernels.cuda.placement import DAMAGED, GOOD, LIST_AT, OVERFLOW
+from zccl.tiling import Tiling
 
 __all__ = ["DAMAGED", "GOOD", "OVERFLOW", "KERNELS", "Rows", "order_nbytes", "work_nbytes"]
 
@@ -63,6 +65,8 @@ def _kernels() -> dict[str, Kernel]:
             ("combine_rest", combine_rest.make(value_words), combine_rest, 0),
             ("value_range", value_range.make(value_words), value_range, 0),
             ("plain", plain.make(value_words), plain, 0),
+            ("gather_tiles", tilings.make_gather(value_words), tilings, 0),
+            ("scatter_tiles", tilings.make_scatter(value_words), tilings, 0),
         ]:
             kernels.append(
                 Kernel(f"{module}_{name}", function, kind.SIGNATURE, kind.WARPS, registers)
@@ -166,13 +170,14 @@ class Rows:
     def compress(
         self, values: int, n: int, step: float, error_bound: float, movement: bool, ranks: int,
         rank: int, fill: float, table: int, words: int, work: int, result: int,
-        *, share: int = 0, strides: tuple[int, int, int, int] = (0, 0, 0, 0),
+        *, share: int = 0, strides: tuple[int, int, int, int] = (0, 0, 0, 0), axes: int = 1,
     ) -> Sequence:  # fmt: skip
         """Compress n values; records lie in any order.
 
         Arguments up to `fill` are those of the CPU kernel; `words` has room for all allowances.
         With `share`, a multiple of 1024, each so many values are a stream of their own, `strides`
-        bytes apart in table, words, work areas and results.
+        bytes apart in table, words, work areas and results. With more than one of `axes` they are
+        values of `gather`.
         """
         fill = float(self.dtype.type(fill))
         code = quick_code(self.dtype, step, error_bound, movement, ranks)
@@ -182,7 +187,7 @@ class Rows:
         shares = max(-(-n // size), 1)
         tiles = _tiles(min(size, n))
         near = quick_code(self.dtype, step, error_bound, False, ranks)
-        everything = n < TILE or values % 16 != 0
+        everything = n < TILE or values % 16 != 0 or axes != 1
         small = float(2**24 // ranks) if self._value_words == 1 else -1.0
         launches = []
         if not everything:
@@ -195,9 +200,9 @@ class Rows:
             f"compress_rest_{self._suffix}",
             (self._rest_blocks(tiles, compress_rest.WARPS), shares),
             values, n, size, 1 / step, step, error_bound, int(movement),
-            float(MAX_DISTANCE // ranks), small, fill, rank,
+            float(max_distance(axes) // ranks), small, fill, rank,
             table, strides[0], words, strides[1], work, strides[2], int(everything),
-            result, strides[3],
+            result, strides[3], axes,
         ))  # fmt: skip
         return Sequence(*launches)
 
@@ -220,12 +225,12 @@ class Rows:
 
     def decompress(
         self, table: int, words: int, nwords: int, step: float, divisor: float, reduced: bool,
-        out: int, n: int, work: int, result: int,
+        out: int, n: int, work: int, result: int, axes: int = 1,
     ) -> Sequence:  # fmt: skip
         """Decompress n values; arguments are those of the CPU kernel."""
         # Quotients are corrected by remainders, which must not underflow.
         divides = divisor != 1 and not (1e-200 < step < 1e200 and 1 <= divisor < 2**40)
-        everything = n < TILE or out % 16 != 0 or divides
+        everything = n < TILE or out % 16 != 0 or divides or axes != 1
         launches = []
         if not everything:
             name = "decompress" if divisor == 1 else "decompress_divided"
@@ -236,7 +241,7 @@ class Rows:
         launches.append(self._launch(
             f"decompress_rest_{self._suffix}", self._rest_blocks(_tiles(n), 1),
             out, n, step, divisor, int(reduced), table, words, nwords, work, int(everything),
-            result,
+            result, axes,
         ))  # fmt: skip
         return Sequence(*launches)
 
@@ -253,13 +258,14 @@ class Rows:
         self, op: int, n: int, step: float, keep_small: bool,
         table_a: int, words_a: int, nwords_a: int,
         table_b: int, words_b: int, nwords_b: int,
-        table: int, words: int, work: int, result: int,
+        table: int, words: int, work: int, result: int, axes: int = 1,
     ) -> Sequence:  # fmt: skip
         """Reduce two streams; arguments are those of the CPU kernel.
 
         Lengths are checked, checksums of the operands are not: see `verify`.
         """
-        everything = n < TILE or (op != 0 and not self._has_quick_extremes(step))
+        quick_extremes = axes == 1 and self._has_quick_extremes(step)
+        everything = n < TILE or (op != 0 and not quick_extremes)
         operands = table_a, words_a, nwords_a, table_b, words_b, nwords_b
         launches = []
         if op != 0 and not everything:
@@ -275,6 +281,7 @@ class Rows:
         launches.append(self._launch(
             f"combine_rest_{self._suffix}", self._rest_blocks(_tiles(n), 1),
             op, n, step, int(keep_small), *operands, table, words, work, int(everything), result,
+            axes,
         ))  # fmt: skip
         return Sequence(*launches)
 
@@ -319,6 +326,23 @@ class Rows:
             *operand, table, words, work, int(everything), result,
         ))  # fmt: skip
         return Sequence(*launches)
+
+    def gather(self, values: int, row: int, first: int, n: int, tiling: Tiling) -> Sequence:
+        """Copy the values of tiles of several axes into a row of n, from tile `first` on."""
+        return self._move("gather_tiles", values, row, first, n, tiling)
+
+    def scatter(self, values: int, row: int, first: int, n: int, tiling: Tiling) -> Sequence:
+        """Copy a row of n values, from tile `first` on, to their places in an array."""
+        return self._move("scatter_tiles", values, row, first, n, tiling)
+
+    def _move(
+        self, name: str, values: int, row: int, first: int, n: int, tiling: Tiling
+    ) -> Sequence:
+        blocks = min(-(-n // tilings.THREADS), 32 * self._multiprocessors)
+        return Sequence(self._launch(
+            f"{name}_{self._suffix}", blocks, values, row, first, n, tiling.axes,
+            *tiling.lengths[1:],
+        ))  # fmt: skip
 
     def value_range(self, values: int, n: int, fill: float, work: int, result: int) -> Sequence:
         """Find the smallest and largest finite value; the result is two float64."""

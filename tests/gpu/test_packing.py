@@ -144,9 +144,3 @@ def test_streams(cupy, dtype):
     spoiled[spoiled.size // 2] ^= 1
     with pytest.raises(StreamError):
         zccl.decompress(spoiled)
-
-
-def test_tiles_of_several_axes_are_refused(cupy):
-    field = cupy.ones((64, 64), np.float32)
-    with pytest.raises(NotImplementedError, match="predictor"):
-        zccl.compress(field, 1e-3, options=zccl.Options(predictor="2d"))

@@ -89,24 +89,9 @@ def make_coder(
         Of messages: `formats.FIXED` or `ENTROPY`.
     axes : int
         Along how many axes tiles are cut.
-
-    Raises
-    ------
-    NotImplementedError
-        Where arrays on GPUs are to be coded in a way that only the host can.
     """
     if not device:
         return HostCoder(dtype, threads, coding, axes)
-    check_device_axes(axes)
     from zccl.codecs.device_coder import DeviceCoder
 
-    return DeviceCoder(dtype, direct, coding)
-
-
-def check_device_axes(axes: int) -> None:
-    """Raise NotImplementedError for tiles that the kernels of GPUs have not learnt yet."""
-    if axes != 1:
-        raise NotImplementedError(
-            f"options.predictor: '{axes}d' works for arrays of the host only; use '1d' or 'auto'"
-            " where any rank's array is on a GPU"
-        )
+    return DeviceCoder(dtype, direct, coding, axes)

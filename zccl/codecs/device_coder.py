@@ -17,7 +17,7 @@ from zccl.arrays import empty
 from zccl.codecs import device_packing
 from zccl.codecs.device_tiles import DeviceTiles
 from zccl.codecs.host_coder import Coded, check_length, max_nbytes
-from zccl.codecs.tiles import Body, Grid, tile_count
+from zccl.codecs.tiles import Body, Grid, Values, tile_count
 from zccl.device import DeviceArray
 from zccl.errors import StreamError
 from zccl.formats import ENTROPY, FIXED, RAW
@@ -77,12 +77,15 @@ class DeviceCoder:
         Whether messages are on the device, too.
     coding : int
         `formats.ENTROPY` to make bodies denser where the entropy coder can.
+    axes : int
+        Along how many axes tiles are cut.
     """
 
-    def __init__(self, dtype: np.dtype, direct: bool, coding: int = FIXED):
+    def __init__(self, dtype: np.dtype, direct: bool, coding: int = FIXED, axes: int = 1):
         self._dtype = dtype
         self._direct = direct
         self._coding = coding
+        self._axes = axes
         self._stream = cupy.cuda.get_current_stream()
         self._tiles = DeviceTiles(dtype) if dtype in (np.float32, np.float64) else None
         self._under_way: deque[_UnderWay] = deque()
@@ -107,7 +110,7 @@ class DeviceCoder:
             message[: row.size] = row
             self._stream.synchronize()
 
-    def encode(self, values: Array, grid: Grid, head_nbytes: int) -> tuple[Coded, int]:
+    def encode(self, values: Values, grid: Grid, head_nbytes: int) -> tuple[Coded, int]:
         """Return the message of values, its head unset, and how many values travel raw."""
         room = self._room(values.size, head_nbytes)
         table, words = _split(room, values.size, head_nbytes)
@@ -119,11 +122,11 @@ class DeviceCoder:
         room = self._room(n, a.head_nbytes)
         table, words = _split(room, n, a.head_nbytes)
         nwords, checksum = self._kernels.hop(
-            self._body(a, n), self._body(b, n), op, n, step, table, words
+            self._body(a, n), self._body(b, n), op, n, step, table, words, axes=self._axes
         )
         return self._fitted(room, nwords, checksum, n, a.head_nbytes)
 
-    def add_values(self, values: Array, grid: Grid, b: Coded, op: Op) -> tuple[Coded, int]:
+    def add_values(self, values: Values, grid: Grid, b: Coded, op: Op) -> tuple[Coded, int]:
         """Reduce values and a message: what `combine(encode(values), b)` would give."""
         n = values.size
         room = self._room(n, b.head_nbytes)
@@ -134,7 +137,7 @@ class DeviceCoder:
         return self._fitted(room, nwords, checksum, n, b.head_nbytes), raw
 
     def decode(
-        self, coded: Coded, step: float, out: Array, divisor: float = 1.0, reduced: bool = False
+        self, coded: Coded, step: float, out: Values, divisor: float = 1.0, reduced: bool = False
     ) -> None:
         """Put the values of a message into `out`; `finish` raises where it was damaged."""
         body = self._body(coded, out.size)

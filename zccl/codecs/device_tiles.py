@@ -9,7 +9,7 @@ import threading
 import cupy
 import numpy as np
 
-from zccl.codecs.tiles import Body, Grid, room_nwords, tile_count
+from zccl.codecs.tiles import Body, Grid, Tiles, Values, axes_of, room_nwords, tile_count
 from zccl.device import DeviceArray
 from zccl.errors import StreamError
 from zccl.formats import TILE
@@ -89,26 +89,37 @@ class DeviceTiles:
         return low, high
 
     def compress(
-        self, values: DeviceArray, grid: Grid, table: DeviceArray, words: DeviceArray
+        self, values: Values, grid: Grid, table: DeviceArray, words: DeviceArray
     ) -> tuple[int, int, int]:
         """Compress values; records lie in any order.
 
         Returns the words in use, the checksum, and how many values are raw.
         """
         n, w = values.size, self._workspace
+        row = self._gathered(values)
         self._rows.compress(
-            values.data.ptr, n, grid.step, grid.error_bound, grid.movement, grid.ranks, grid.rank,
-            grid.fill, table.data.ptr, words.data.ptr, w.room(n), w.slot(0),
+            row.data.ptr, n, grid.step, grid.error_bound, grid.movement, grid.ranks, grid.rank,
+            grid.fill, table.data.ptr, words.data.ptr, w.room(n), w.slot(0), axes=axes_of(values),
         )(self._stream)  # fmt: skip
         return self._outcome()
 
-    def encode(self, values: DeviceArray, grid: Grid) -> tuple[Body, int]:
+    def _gathered(self, values: Values) -> DeviceArray:
+        """Return values as a row of tiles."""
+        if not isinstance(values, Tiles):
+            return values
+        row = cupy.empty(values.size, values.dtype)
+        self._rows.gather(
+            values.values.data.ptr, row.data.ptr, values.first, values.size, values.tiling
+        )(self._stream)  # fmt: skip
+        return row
+
+    def encode(self, values: Values, grid: Grid) -> tuple[Body, int]:
         """Compress values: the body, records in the order of their tiles, and how many are raw."""
         table, words = self._room(values.size)
         nwords, checksum, raw = self.compress(values, grid, table, words)
         return self._ordered(values.size, table, words, nwords, checksum), raw
 
-    def decode(self, body: Body, step: float, out: DeviceArray, reduced: bool = False) -> None:
+    def decode(self, body: Body, step: float, out: Values, reduced: bool = False) -> None:
         """Decompress a body into `out`.
 
         Raises
@@ -127,16 +138,23 @@ class DeviceTiles:
         step: float,
         divisor: float,
         reduced: bool,
-        out: DeviceArray,
+        out: Values,
         verdict: Array,
     ) -> None:
         """Start to decompress a body into `out`; `verdict`, pinned memory, is for `check` later."""
+        is_row = not isinstance(out, Tiles)
+        row = out if is_row else cupy.empty(out.size, out.dtype)
         self._rows.decompress(
             body.table.data.ptr, body.words.data.ptr, body.words.size, step, divisor, reduced,
-            out.data.ptr, out.size, self._workspace.room(out.size), verdict.ctypes.data,
+            row.data.ptr, out.size, self._workspace.room(out.size), verdict.ctypes.data,
+            axes=axes_of(out),
         )(self._stream)  # fmt: skip
+        if not is_row:
+            self._rows.scatter(
+                out.values.data.ptr, row.data.ptr, out.first, out.size, out.tiling
+            )(self._stream)  # fmt: skip
 
-    def combine(self, a: Body, b: Body, op: Op, n: int, step: float) -> Body:
+    def combine(self, a: Body, b: Body, op: Op, n: int, step: float, axes: int = 1) -> Body:
         """Reduce two bodies of n values on one grid; records in the order of their tiles.
 
         Raises
@@ -147,7 +165,7 @@ class DeviceTiles:
             When the codes of a sum outgrow the format.
         """
         table, words = self._room(n)
-        nwords, checksum = self.hop(a, b, op, n, step, table, words, keep_small=False)
+        nwords, checksum = self.hop(a, b, op, n, step, table, words, keep_small=False, axes=axes)
         return self._ordered(n, table, words, nwords, checksum)
 
     def hop(
@@ -160,6 +178,7 @@ class DeviceTiles:
         table: DeviceArray,
         words: DeviceArray,
         keep_small: bool = True,
+        axes: int = 1,
     ) -> tuple[int, int]:
         """Do as `combine` into given memory; records lie in any order.
 
@@ -172,14 +191,14 @@ class DeviceTiles:
             _OP_CODES[op], n, step, keep_small,
             a.table.data.ptr, a.words.data.ptr, a.words.size,
             b.table.data.ptr, b.words.data.ptr, b.words.size,
-            table.data.ptr, words.data.ptr, w.room(n), w.slot(0),
+            table.data.ptr, words.data.ptr, w.room(n), w.slot(0), axes,
         )(self._stream)  # fmt: skip
         nwords, checksum, _ = self._outcome(a, b)
         return nwords, checksum
 
     def hop_with_values(
         self,
-        values: DeviceArray,
+        values: Values,
         grid: Grid,
         b: Body,
         op: Op,
@@ -195,6 +214,8 @@ class DeviceTiles:
         StreamError, OverflowError
             As `combine`.
         """
+        if isinstance(values, Tiles):
+            return self._hop_with_tiles(values, grid, b, op, table, words)
         n, w = values.size, self._workspace
         own = cupy.empty(self._rows.own_nbytes(n), np.uint8)
         self._start_check(n, b, 1)
@@ -204,6 +225,23 @@ class DeviceTiles:
             table.data.ptr, words.data.ptr, w.room(n), w.slot(0),
         )(self._stream)  # fmt: skip
         return self._outcome(b)
+
+    def _hop_with_tiles(
+        self,
+        values: Tiles,
+        grid: Grid,
+        b: Body,
+        op: Op,
+        table: DeviceArray,
+        words: DeviceArray,
+    ) -> tuple[int, int, int]:
+        """Do as `hop_with_values` in two steps; no kernel does both for tiles of several axes."""
+        n = values.size
+        own_table, own_words = self._room(n)
+        nwords, checksum, raw = self.compress(values, grid, own_table, own_words)
+        own = Body(own_table, own_words[:nwords], checksum)
+        axes = values.tiling.axes
+        return *self.hop(own, b, op, n, grid.step, table, words, axes=axes), raw
 
     def check(self, verdict: Array, checksum: int) -> None:
         """Raise StreamError where a verdict says that a body is damaged."""

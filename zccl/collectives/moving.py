@@ -33,7 +33,6 @@ from zccl.collectives.running import (
     agreed,
     announce,
     as_given,
-    coded_axes,
     done_by_all,
     holds_everywhere,
     info,
@@ -428,7 +427,7 @@ class MovingCollective(ABC):
         carrier = yield from chosen_carrier(transport, s.options.transport, known, self._carrier)
         machine = machine_of(transport, carrier, known, s.options)
         decision = _decide(s, known, dtype, self.share_nbytes, transport.size, machine)
-        tiling = self.tiling(coded_axes(s.options, known)) if decision.grid.step else None
+        tiling = self.tiling(known.axes) if decision.grid.step else None
 
         def get_ready() -> Buffers | tuple[Codec, Grid]:
             if not self._prepared:

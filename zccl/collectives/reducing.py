@@ -30,7 +30,6 @@ from zccl.collectives.running import (
     agreed,
     announce,
     as_given,
-    coded_axes,
     done_by_all,
     holds_everywhere,
     info,
@@ -156,7 +155,7 @@ class ReadyReduction:
             return kept
         call, known = self._call, self._known
         if decision.grid.step:
-            call.cut(coded_axes(call.signature.options, known))
+            call.cut(known.axes)
         schedule, place = self._family.schedule(decision.plan.algorithm, call, transport, segment)
         codec = yield from _made(
             transport, known, lambda: _codec(call, place, transport, decision.grid, carrier.direct)

@@ -13,7 +13,6 @@ from zccl.algorithms.agreement import NO_FACTS, NO_TERMS, Agreed, Facts, Terms, 
 from zccl.algorithms.primitives import Link, Steps, StepsTo, timed
 from zccl.algorithms.progress import Blocking
 from zccl.algorithms.protocols import Codec
-from zccl.codecs.coder import check_device_axes
 from zccl.codecs.tiles import Grid
 from zccl.collectives.carriers import Carrier
 from zccl.device import is_device_array
@@ -136,21 +135,6 @@ def done_by_all(transport: MpiTransport, work: Callable[[], Made]) -> StepsTo[Ma
         fault = error
     yield from agree(transport.comm, NO_TERMS, fault)
     return cast(Made, made)  # else there was a fault
-
-
-def coded_axes(options: Options, known: Agreed) -> int:
-    """Return along how many axes all ranks cut tiles.
-
-    Raises
-    ------
-    NotImplementedError
-        On all ranks, where some array is on a GPU, for options that only the host has kernels for.
-    """
-    if not known.device:
-        return known.axes
-    axes = 1 if options.predictor == "auto" else known.axes
-    check_device_axes(axes)
-    return axes
 
 
 def machine_of(

@@ -1,0 +1,89 @@
+"""Values of tiles along two or three axes into a row of tiles, and back.
+
+The kernels that code know rows only; `axes` has the differences along all axes.
+"""
+
+from zccl.formats import TILE, TILE_SHAPES
+from zccl.kernels.cuda._compat import cuda, device, i32, i64, types
+from zccl.kernels.cuda._intrinsics import wait_for_previous
+from zccl.kernels.cuda.values import VALUES
+
+WARPS = 8
+THREADS = 32 * WARPS
+_SHAPES_FIT = TILE_SHAPES == {2: (1, 32, 32), 3: (8, 8, 16)}
+assert _SHAPES_FIT, "written for these"
+
+_i, _w = types.int64, types.int32
+SIGNATURE = (_i, _i, _i, _i, _w, _i, _i, _i)
+
+
+@device
+def place_of(i, first, axes, z, y, x):
+    """Return where value i of a row of tiles is in the array, and whether it is inside."""
+    tile = first + (i >> i64(10))
+    j = i & i64(TILE - 1)
+    tz = i64(1)
+    ty = i64(32)
+    tx = i64(32)
+    if axes == i32(3):
+        tz = i64(8)
+        ty = i64(8)
+        tx = i64(16)
+    nx = (x + tx - i64(1)) // tx
+    ny = (y + ty - i64(1)) // ty
+    nz = (z + tz - i64(1)) // tz
+    xx = tx * (tile % nx) + j % tx
+    rest = tile // nx
+    yy = ty * (rest % ny) + (j // tx) % ty
+    rest = rest // ny
+    zz = tz * (rest % nz) + j // (tx * ty)
+    inside = xx < x and yy < y and zz < z
+    zz = min(zz, z - i64(1))
+    yy = min(yy, y - i64(1))
+    xx = min(xx, x - i64(1))
+    return ((rest // nz * z + zz) * y + yy) * x + xx, inside
+
+
+def make_gather(value_words):
+    """Return the kernel that copies values of an array into a row of tiles."""
+    form = VALUES[value_words]
+    load_bits, store_bits = form.load_bits, form.store_bits
+    nbytes = 4 * value_words
+
+    def gather_tiles(values, row, first, n, axes, z, y, x):
+        """Copy the values of some tiles, what is beyond the edges of the array included.
+
+        Parameters
+        ----------
+        values : address of the array
+        row, n : address of a row of tiles, written, and its values
+        first : number of its first tile in the array
+        axes, z, y, x : the tiling
+        """
+        wait_for_previous()
+        i = i64(cuda.blockIdx.x) * i64(THREADS) + i64(cuda.threadIdx.x)
+        while i < n:
+            at, _ = place_of(i, first, axes, z, y, x)
+            store_bits(row + nbytes * i, load_bits(values + nbytes * at))
+            i += i64(cuda.gridDim.x) * i64(THREADS)
+
+    return gather_tiles
+
+
+def make_scatter(value_words):
+    """Return the kernel that copies a row of tiles into an array."""
+    form = VALUES[value_words]
+    load_bits, store_bits = form.load_bits, form.store_bits
+    nbytes = 4 * value_words
+
+    def scatter_tiles(values, row, first, n, axes, z, y, x):
+        """Copy values to their places, but for those beyond the edges; as `gather_tiles`."""
+        wait_for_previous()
+        i = i64(cuda.blockIdx.x) * i64(THREADS) + i64(cuda.threadIdx.x)
+        while i < n:
+            at, inside = place_of(i, first, axes, z, y, x)
+            if inside:
+                store_bits(values + nbytes * at, load_bits(row + nbytes * i))
+            i += i64(cuda.gridDim.x) * i64(THREADS)
+
+    return scatter_tiles
