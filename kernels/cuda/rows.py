@@ -338,7 +338,7 @@ class Rows:
     def _move(
         self, name: str, values: int, row: int, first: int, n: int, tiling: Tiling
     ) -> Sequence:
-        blocks = min(-(-n // tilings.THREADS), 32 * self._multiprocessors)
+        blocks = min(-(-n // (TILE * tilings.WARPS)), 8 * self._multiprocessors)
         return Sequence(self._launch(
             f"{name}_{self._suffix}", blocks, values, row, first, n, tiling.axes,
             *tiling.lengths[1:],

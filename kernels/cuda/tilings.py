@@ -1,15 +1,14 @@
-"""Values of tiles along two or three axes into a row of tiles, and back.
+"""Values of tiles along two or three axes into a row of tiles, and back: a warp copies a tile.
 
 The kernels that code know rows only; `axes` has the differences along all axes.
 """
 
-from zccl.formats import TILE, TILE_SHAPES
+from zccl.formats import TILE_SHAPES
 from zccl.kernels.cuda._compat import cuda, device, i32, i64, types
 from zccl.kernels.cuda._intrinsics import wait_for_previous
 from zccl.kernels.cuda.values import VALUES
 
 WARPS = 8
-THREADS = 32 * WARPS
 _SHAPES_FIT = TILE_SHAPES == {2: (1, 32, 32), 3: (8, 8, 16)}
 assert _SHAPES_FIT, "written for these"
 
@@ -18,10 +17,8 @@ SIGNATURE = (_i, _i, _i, _i, _w, _i, _i, _i)
 
 
 @device
-def place_of(i, first, axes, z, y, x):
-    """Return where value i of a row of tiles is in the array, and whether it is inside."""
-    tile = first + (i >> i64(10))
-    j = i & i64(TILE - 1)
+def corner_of(tile, axes, z, y, x):
+    """Return the first index of a tile on each axis: (z in planes of the whole array, z, y, x)."""
     tz = i64(1)
     ty = i64(32)
     tx = i64(32)
@@ -32,16 +29,27 @@ def place_of(i, first, axes, z, y, x):
     nx = (x + tx - i64(1)) // tx
     ny = (y + ty - i64(1)) // ty
     nz = (z + tz - i64(1)) // tz
-    xx = tx * (tile % nx) + j % tx
     rest = tile // nx
-    yy = ty * (rest % ny) + (j // tx) % ty
-    rest = rest // ny
-    zz = tz * (rest % nz) + j // (tx * ty)
+    plane = rest // ny
+    return plane // nz * z, tz * (plane % nz), ty * (rest % ny), tx * (tile % nx)
+
+
+@device
+def place_of(j, corner, axes, z, y, x):
+    """Return where value j of a tile is in the array, and whether it is inside."""
+    planes, zz, yy, xx = corner
+    if axes == i32(2):
+        yy += i64(i32(j >> i32(5)))
+        xx += i64(i32(j & i32(31)))
+    else:
+        zz += i64(i32(j >> i32(7)))
+        yy += i64(i32(i32(j >> i32(4)) & i32(7)))
+        xx += i64(i32(j & i32(15)))
     inside = xx < x and yy < y and zz < z
     zz = min(zz, z - i64(1))
     yy = min(yy, y - i64(1))
     xx = min(xx, x - i64(1))
-    return ((rest // nz * z + zz) * y + yy) * x + xx, inside
+    return ((planes + zz) * y + yy) * x + xx, inside
 
 
 def make_gather(value_words):
@@ -61,11 +69,16 @@ def make_gather(value_words):
         axes, z, y, x : the tiling
         """
         wait_for_previous()
-        i = i64(cuda.blockIdx.x) * i64(THREADS) + i64(cuda.threadIdx.x)
-        while i < n:
-            at, _ = place_of(i, first, axes, z, y, x)
-            store_bits(row + nbytes * i, load_bits(values + nbytes * at))
-            i += i64(cuda.gridDim.x) * i64(THREADS)
+        lane = i32(i32(cuda.threadIdx.x) & i32(31))
+        tile = i64(cuda.blockIdx.x) * i64(WARPS) + i64(i32(i32(cuda.threadIdx.x) >> i32(5)))
+        while tile < n >> i64(10):
+            corner = corner_of(first + tile, axes, z, y, x)
+            target = row + nbytes * (tile << i64(10))
+            for k in range(32):
+                j = i32(i32(32 * k) + lane)
+                at, _ = place_of(j, corner, axes, z, y, x)
+                store_bits(target + nbytes * i64(j), load_bits(values + nbytes * at))
+            tile += i64(cuda.gridDim.x) * i64(WARPS)
 
     return gather_tiles
 
@@ -79,11 +92,16 @@ def make_scatter(value_words):
     def scatter_tiles(values, row, first, n, axes, z, y, x):
         """Copy values to their places, but for those beyond the edges; as `gather_tiles`."""
         wait_for_previous()
-        i = i64(cuda.blockIdx.x) * i64(THREADS) + i64(cuda.threadIdx.x)
-        while i < n:
-            at, inside = place_of(i, first, axes, z, y, x)
-            if inside:
-                store_bits(values + nbytes * at, load_bits(row + nbytes * i))
-            i += i64(cuda.gridDim.x) * i64(THREADS)
+        lane = i32(i32(cuda.threadIdx.x) & i32(31))
+        tile = i64(cuda.blockIdx.x) * i64(WARPS) + i64(i32(i32(cuda.threadIdx.x) >> i32(5)))
+        while tile < n >> i64(10):
+            corner = corner_of(first + tile, axes, z, y, x)
+            source = row + nbytes * (tile << i64(10))
+            for k in range(32):
+                j = i32(i32(32 * k) + lane)
+                at, inside = place_of(j, corner, axes, z, y, x)
+                if inside:
+                    store_bits(values + nbytes * at, load_bits(source + nbytes * i64(j)))
+            tile += i64(cuda.gridDim.x) * i64(WARPS)
 
     return scatter_tiles

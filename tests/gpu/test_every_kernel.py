@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from unit import hostile
 
+from zccl.kernels import spec
 from zccl.ops import Op
+from zccl.tiling import Tiling
 
 pytestmark = pytest.mark.gpu
 N = 5 * 1024 + 7  # the last tile is short
@@ -42,6 +44,23 @@ def everything(gpu, dtype):
         again, status, _ = gpu.combine_with_values(values, b, op, step, ranks=2, rank=0)
         assert status == 0 and again.words.tobytes() == total.words.tobytes()
     assert gpu.value_range(values) == gpu.value_range(values, shift=1)
+    move(gpu, dtype)
+
+
+def move(gpu, dtype):
+    """Gather an array into a row of tiles and scatter it again."""
+    for axes in (2, 3):
+        array = np.arange(2 * 9 * 40, dtype=dtype).reshape(2, 9, 40)
+        tiling = Tiling.of(array.shape, axes)
+        x, row = gpu.upload(array.reshape(-1)), gpu.upload(np.zeros(tiling.n, dtype))
+        gpu.rows.gather(x.data.ptr, row.data.ptr, 0, tiling.n, tiling)()
+        gpu.cupy.cuda.Device().synchronize()
+        assert row.get().tobytes() == spec.to_row(array, axes).tobytes()
+        x[:] = 0
+        gpu.cupy.cuda.Device().synchronize()
+        gpu.rows.scatter(x.data.ptr, row.data.ptr, 0, tiling.n, tiling)()
+        gpu.cupy.cuda.Device().synchronize()
+        assert x.get().tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
