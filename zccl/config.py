@@ -22,7 +22,7 @@ def environment(field: str) -> str | None:
 # The fields whose variables change what a call does.
 _OVERRIDES = (
     "algorithm", "error_budget", "fill_value", "reproducible", "replace_root", "segment_nbytes",
-    "transport", "progress", "link_gbits",
+    "predictor", "coding", "transport", "progress", "link_gbits",
 )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The entropy coder: the CPU kernels against kernels/entropy_spec.py, its density, damage."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -190,3 +191,11 @@ def test_whole_streams_are_denser_and_equal():
     spoiled[spoiled.size // 2] ^= 1
     with pytest.raises(StreamError):
         zccl.decompress(spoiled)
+
+
+def test_every_option_can_be_set_from_outside():
+    from zccl import config, options
+
+    fields = [field.name for field in dataclasses.fields(zccl.Options)]
+    assert sorted(options._PARSERS) == sorted(fields)
+    assert sorted(config._OVERRIDES) == sorted([*fields, "algorithm"])
